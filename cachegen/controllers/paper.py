@@ -1,0 +1,78 @@
+"""CacheGen's own adaptation rule, Algorithm 1 of the paper (SIGCOMM'24, section 5.3 and appendix C.1).
+
+Before each chunk, with the time that remains until the deadline:
+
+1. If recomputing *all* remaining chunks fits, recompute this one: no encoding has a better quality.
+2. Else stream it in the finest encoding in which all remaining chunks fit, if the link keeps the throughput
+   that it had for the last streamed chunk.
+3. Else stream it in the coarsest encoding.
+
+Exactly in time counts as fitting. Before the first chunk was streamed no throughput is known; rule 2 then
+takes the medium encoding, the coarser one of two in the middle. Once no time remains rule 3 holds, whether a
+throughput is known or not. With a throughput of zero nothing fits.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cachegen.controllers.base import (
+    RECOMPUTE,
+    Action,
+    Decision,
+    LoadState,
+    Recompute,
+    Stream,
+    predict_finish_s,
+)
+from cachegen.errors import InvalidInputError
+
+
+class PaperController:
+    """Algorithm 1 over a ladder of encodings.
+
+    Parameters
+    ----------
+    encodings
+        Names of the encodings to choose from, finest first; at least one. Others that a chunk may be stored
+        in are left alone.
+
+    Raises
+    ------
+    InvalidInputError
+        The ladder is empty.
+    """
+
+    def __init__(self, encodings: Sequence[str]) -> None:
+        if not encodings:
+            raise InvalidInputError("the paper's controller needs at least one encoding to choose from")
+        self._encodings = tuple(encodings)
+
+    def decide(self, state: LoadState) -> Decision:
+        """Apply the three rules to the first remaining chunk.
+
+        Raises
+        ------
+        InvalidInputError
+            The chunks are not stored in one of the ladder's encodings.
+        """
+        for name in self._encodings:
+            if name not in state.remaining[0].sizes_bytes:
+                raise InvalidInputError(f"chunk {state.next_chunk} is not stored as {name}")
+        finish_s = predict_finish_s(state)
+        action, reason = self._choose(state, finish_s)
+        return Decision(action, finish_s, reason)
+
+    def _choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
+        def fits(option: str) -> bool:
+            predicted_s = finish_s[option]
+            return predicted_s is not None and predicted_s <= state.deadline_s
+
+        if fits(RECOMPUTE):
+            return Recompute(), "recomputing all remaining chunks fits"
+        if state.remaining_s <= 0:
+            return Stream(self._encodings[-1]), "no time remains: coarsest"
+        if state.throughput_bps is None:
+            return Stream(self._encodings[len(self._encodings) // 2]), "no throughput measured yet: medium"
+        for name in self._encodings:
+            if fits(name):
+                return Stream(name), "the finest in which all remaining chunks fit"
+        return Stream(self._encodings[-1]), "nothing fits: coarsest"
