@@ -1,0 +1,67 @@
+"""What a codec is: a chunk tensor to named sections of bytes, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cachegen.errors import FormatError
+from cachegen.kernels.tables import FrequencyTables
+from cachegen.kv import ChunkLayout
+
+
+@dataclass(frozen=True)
+class CodecTables:
+    """The offline tables that a profile brings: for anchors, and for the deltas of each level."""
+
+    anchors: FrequencyTables
+    deltas: tuple[FrequencyTables, ...]
+
+
+class Codec(Protocol):
+    """One way to code a chunk; stateless, so that any thread may use it.
+
+    ``encode`` gets a CPU tensor that ``check_kv`` has passed. ``decode`` gets sections whose checksums match,
+    but nothing else about them is sure: it raises FormatError for what ``encode`` could not have written.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in the registry and in the container."""
+        ...
+
+    @property
+    def uses_tables(self) -> bool:
+        """Whether encode and decode need the tables of a profile."""
+        ...
+
+    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+        """Sections of a chunk by id, in the order in which they are stored."""
+        ...
+
+    def decode(
+        self,
+        sections: Mapping[int, memoryview],
+        layout: ChunkLayout,
+        level: int | None,
+        tables: CodecTables | None,
+    ) -> torch.Tensor:
+        """CPU tensor of ``layout``."""
+        ...
+
+
+def check_section_ids(codec: str, sections: Mapping[int, memoryview], expected: tuple[int, ...]) -> None:
+    """Refuse a container whose sections are not exactly these, in this order."""
+    if tuple(sections) != expected:
+        raise FormatError(f"codec {codec} has sections {tuple(sections)}, must have {expected}")
+
+
+def check_section_length(codec: str, section_id: int, body: memoryview, expected: int) -> None:
+    """Refuse a section that is not exactly as long as the header's shape implies."""
+    if len(body) != expected:
+        raise FormatError(
+            f"codec {codec}: section {section_id} has {len(body)} bytes, its shape implies {expected}"
+        )

@@ -1,0 +1,107 @@
+"""The ``quant8`` and ``quant4`` codecs: per-token max-abs uniform quantization, bit-packed.
+
+The baseline that the CacheGen paper (SIGCOMM'24, section 7.1) calls default quantization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
+from cachegen.codecs.scales import SCALE_BYTES, read_scales, round_up_scales, scale_values
+from cachegen.errors import FormatError
+from cachegen.kv import ChunkLayout
+
+SECTION_SCALES = 2
+SECTION_SYMBOLS = 3
+
+
+class QuantizeCodec:
+    """Symmetric uniform quantization with one scale per (layer, K/V, token), over all channels.
+
+    Parameters
+    ----------
+    bits : int
+        8 or 4. Values are -M..M with M = 2**(bits - 1) - 1, stored as value + M.
+    """
+
+    uses_tables = False
+
+    def __init__(self, bits: int) -> None:
+        self.name = f"quant{bits}"
+        self._bits = bits
+        self._largest = 2 ** (bits - 1) - 1
+
+    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+        """See ``Codec``."""
+        del level, tables
+        # (layers * 2 * tokens, channels)
+        x = kv.flatten(3).flatten(0, 2).float()
+        scale_bits = round_up_scales(x.abs().amax(dim=1).numpy(), self._largest)
+        scales = torch.from_numpy(scale_values(scale_bits))
+        divisors = torch.where(scales > 0, scales, 1.0)
+        symbols = x.div(divisors[:, None]).round_().add_(self._largest).to(torch.uint8).numpy().ravel()
+        return {
+            SECTION_SCALES: scale_bits.astype("<u2").tobytes(),
+            SECTION_SYMBOLS: (pack_nibbles(symbols) if self._bits == 4 else symbols).tobytes(),
+        }
+
+    def decode(
+        self,
+        sections: Mapping[int, memoryview],
+        layout: ChunkLayout,
+        level: int | None,
+        tables: CodecTables | None,
+    ) -> torch.Tensor:
+        """See ``Codec``."""
+        del level, tables
+        check_section_ids(self.name, sections, (SECTION_SCALES, SECTION_SYMBOLS))
+        num_scales = layout.shape.rows * layout.num_tokens
+        packed_bytes = (layout.num_elements * self._bits + 7) // 8
+        check_section_length(self.name, SECTION_SCALES, sections[SECTION_SCALES], num_scales * SCALE_BYTES)
+        check_section_length(self.name, SECTION_SYMBOLS, sections[SECTION_SYMBOLS], packed_bytes)
+        scales = torch.from_numpy(
+            scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES]))
+        )
+        symbols = self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements)
+        x = torch.from_numpy(symbols).float().sub_(self._largest).reshape(num_scales, layout.shape.channels)
+        finite = torch.finfo(layout.dtype.torch)
+        x = x.mul_(scales[:, None]).clamp_(finite.min, finite.max)
+        return x.to(layout.dtype.torch).reshape(layout.tensor_shape)
+
+    def _read_symbols(self, body: memoryview, num_elements: int) -> npt.NDArray[np.uint8]:
+        symbols = np.frombuffer(body, dtype=np.uint8)
+        if self._bits == 4:
+            symbols = unpack_nibbles(symbols)
+            if symbols[num_elements:].any():
+                raise FormatError(
+                    f"codec {self.name}: section {SECTION_SYMBOLS}: the padding nibble is not 0"
+                )
+        else:
+            symbols = symbols.copy()
+        symbols = symbols[:num_elements]
+        if int(symbols.max()) > 2 * self._largest:
+            at = int(symbols.argmax())
+            raise FormatError(
+                f"codec {self.name}: section {SECTION_SYMBOLS}: symbol {at} is {symbols[at]}, "
+                f"at most {2 * self._largest}"
+            )
+        return symbols
+
+
+def pack_nibbles(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Two 4-bit symbols to a byte, the earlier one low; an odd tail is padded with 0."""
+    padded = np.append(symbols, np.zeros(len(symbols) % 2, dtype=np.uint8))
+    return padded[0::2] | (padded[1::2] << np.uint8(4))
+
+
+def unpack_nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Inverse of ``pack_nibbles``, padding included: twice as many symbols as bytes."""
+    symbols = np.empty(2 * len(packed), dtype=np.uint8)
+    symbols[0::2] = packed & np.uint8(0xF)
+    symbols[1::2] = packed >> np.uint8(4)
+    return symbols

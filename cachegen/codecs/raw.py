@@ -1,0 +1,43 @@
+"""The ``raw`` codec: the tensor's own bytes, exact to the sign of zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
+from cachegen.errors import FormatError
+from cachegen.kv import ChunkLayout
+
+SECTION_ELEMENTS = 1
+
+
+class RawCodec:
+    """Stores every element as it is, little-endian, in the order of the chunk tensor."""
+
+    name = "raw"
+    uses_tables = False
+
+    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+        """See ``Codec``."""
+        del level, tables
+        return {SECTION_ELEMENTS: kv.contiguous().flatten().view(torch.uint8).numpy().tobytes()}
+
+    def decode(
+        self,
+        sections: Mapping[int, memoryview],
+        layout: ChunkLayout,
+        level: int | None,
+        tables: CodecTables | None,
+    ) -> torch.Tensor:
+        """See ``Codec``."""
+        del level, tables
+        check_section_ids(self.name, sections, (SECTION_ELEMENTS,))
+        body = sections[SECTION_ELEMENTS]
+        check_section_length(self.name, SECTION_ELEMENTS, body, layout.num_elements * layout.dtype.item_bytes)
+        # bytearray: torch wants memory that it may write, and the caller's bytes are not ours to share
+        kv = torch.frombuffer(bytearray(body), dtype=layout.dtype.torch).reshape(layout.tensor_shape)
+        if not bool(torch.isfinite(kv).all()):
+            raise FormatError(f"codec {self.name}: section {SECTION_ELEMENTS} holds NaN or Inf")
+        return kv

@@ -1,0 +1,126 @@
+"""From a chunk tensor to container bytes and back: the only file that knows the order of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+
+from cachegen.codecs import CODECS
+from cachegen.container import ChunkIdentity, pack, unpack
+from cachegen.encoding import Encoding
+from cachegen.errors import FormatError, InvalidInputError, MismatchError
+from cachegen.kv import check_kv, layout_of
+from cachegen.profile import Profile
+
+
+@dataclass(frozen=True)
+class DecodedChunk:
+    """A chunk as read back, ``kv`` on the device that was asked for."""
+
+    kv: torch.Tensor
+    encoding: Encoding
+    identity: ChunkIdentity
+
+
+def encode_chunk(
+    kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, profile: Profile | None
+) -> bytes:
+    """Encode one chunk.
+
+    Parameters
+    ----------
+    kv : torch.Tensor
+        ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)``; float32, float16 or bfloat16; any device.
+    encoding : Encoding
+        Codec and level.
+    identity : ChunkIdentity
+        Recorded in the container as it is.
+    profile : Profile or None
+        Needed by ``cachegen`` alone; its hash must be the identity's.
+
+    Returns
+    -------
+    bytes
+        A container, see docs/format.md.
+
+    Raises
+    ------
+    InvalidInputError, NonFiniteError
+        The tensor cannot be coded, or the codec needs a profile and has none.
+    MismatchError
+        The profile belongs to another model, or its hash is not the identity's.
+    """
+    shape = check_kv(kv)
+    codec = CODECS[encoding.codec]
+    tables = None
+    if codec.uses_tables:
+        used = _profile_for(profile, encoding, identity)
+        if used.shape != shape:
+            raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
+        tables = used.tables
+    sections = codec.encode(kv.detach().cpu(), encoding.level, tables)
+    return pack(encoding, layout_of(kv), identity, sections)
+
+
+def decode_chunk(
+    data: bytes | memoryview,
+    profile: Profile | None,
+    expect: ChunkIdentity | None = None,
+    device: str | torch.device = "cpu",
+) -> DecodedChunk:
+    """Decode one chunk; holds no lock of the interpreter for long, so a worker thread may call it.
+
+    Parameters
+    ----------
+    data : bytes or memoryview
+        A container.
+    profile : Profile or None
+        The profile that it was encoded with; None will do for codecs without tables.
+    expect : ChunkIdentity or None
+        What the container must say about itself.
+    device : str or torch.device
+        Where the tensor goes.
+
+    Raises
+    ------
+    FormatError, ChecksumError, VersionError
+        The bytes are not a container that this release can read.
+    MismatchError
+        A sound container of another chunk, context, model or profile; the text names the field.
+    InvalidInputError
+        The codec needs a profile and has none.
+    """
+    container = unpack(data)
+    if expect is not None:
+        _check_identity(container.identity, expect)
+    codec = CODECS[container.encoding.codec]
+    tables = None
+    if codec.uses_tables:
+        used = _profile_for(profile, container.encoding, container.identity)
+        if used.shape != container.layout.shape:
+            raise FormatError(f"container says {container.layout.shape}, its profile has {used.shape}")
+        tables = used.tables
+    kv = codec.decode(container.sections, container.layout, container.encoding.level, tables)
+    return DecodedChunk(kv.to(device), container.encoding, container.identity)
+
+
+def _profile_for(profile: Profile | None, encoding: Encoding, identity: ChunkIdentity) -> Profile:
+    if profile is None:
+        raise InvalidInputError(f"encoding {encoding} needs a profile")
+    pairs = {
+        "profile hash": (identity.profile_hash, profile.hash),
+        "model fingerprint": (identity.model_fingerprint, profile.model_fingerprint),
+    }
+    for field, (chunk_value, profile_value) in pairs.items():
+        if chunk_value != profile_value:
+            raise MismatchError(f"{field}: chunk has {chunk_value.hex()}, profile has {profile_value.hex()}")
+    return profile
+
+
+def _check_identity(found: ChunkIdentity, expected: ChunkIdentity) -> None:
+    for field in fields(ChunkIdentity):
+        values = [getattr(identity, field.name) for identity in (found, expected)]
+        if values[0] != values[1]:
+            shown = [value.hex() if isinstance(value, bytes) else value for value in values]
+            raise MismatchError(f"{field.name}: container has {shown[0]}, expected {shown[1]}")

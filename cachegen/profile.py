@@ -1,0 +1,161 @@
+"""A profile: the offline frequency tables of one model, identified by a hash over their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+from safetensors.numpy import save
+
+from cachegen.codecs.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
+from cachegen.codecs.base import CodecTables
+from cachegen.container import FINGERPRINT_BYTES
+from cachegen.errors import FormatError, InvalidInputError, VersionError
+from cachegen.kernels.tables import PROB_BITS, FrequencyTables
+from cachegen.kv import KVShape
+
+SCHEMA = 1
+_METADATA_KEY = "cachegen_profile"
+_PARTS = ("first", "count", "frequencies")
+# All that a symbol means beside the tables; a release with other constants makes other hashes.
+_CONSTANTS = {
+    "group_tokens": GROUP_TOKENS,
+    "anchor_largest": ANCHOR_LARGEST,
+    "third_bins": THIRD_BINS,
+    "level_multipliers": LEVEL_MULTIPLIERS,
+    "prob_bits": PROB_BITS,
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Offline tables of one model.
+
+    Parameters
+    ----------
+    shape : KVShape
+        The model's KV shape; rows and channels of every table are its.
+    model_fingerprint : bytes
+        16 bytes that name the model.
+    tables : CodecTables
+        Anchors, and deltas of each level.
+
+    Raises
+    ------
+    InvalidInputError
+        The fingerprint has the wrong length.
+    FormatError
+        The tables do not fit the shape or the number of levels.
+    """
+
+    shape: KVShape
+    model_fingerprint: bytes
+    tables: CodecTables
+    hash: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.model_fingerprint) != FINGERPRINT_BYTES:
+            raise InvalidInputError(
+                f"model_fingerprint has {len(self.model_fingerprint)} bytes, must have {FINGERPRINT_BYTES}"
+            )
+        if len(self.tables.deltas) != len(LEVEL_MULTIPLIERS):
+            raise FormatError(
+                f"profile has {len(self.tables.deltas)} levels, must have {len(LEVEL_MULTIPLIERS)}"
+            )
+        for name, table in _named_tables(self.tables):
+            if table.first.shape != (self.shape.rows, self.shape.channels):
+                raise FormatError(f"profile table {name} is {table.first.shape}, its model has {self.shape}")
+        object.__setattr__(self, "hash", self._content_hash())
+
+    def _content_hash(self) -> bytes:
+        digest = hashlib.sha256(json.dumps(_header(self), sort_keys=True).encode())
+        for _, array in _named_arrays(self.tables):
+            digest.update(str(array.shape).encode())
+            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return digest.digest()
+
+
+def save_profile(profile: Profile, path: str | Path) -> None:
+    """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
+    metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
+    data = save(dict(_named_arrays(profile.tables)), metadata=metadata)
+    target = Path(path)
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(target)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such file.
+    VersionError
+        A schema that this release cannot read.
+    FormatError
+        Not a profile, damaged tables, or content that does not hash to what the file says.
+    """
+    if not Path(path).is_file():
+        raise InvalidInputError(f"no profile at {path}")
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            header = json.loads((file.metadata() or {})[_METADATA_KEY])
+            if header["schema"] != SCHEMA:
+                raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {SCHEMA}")
+            if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
+                raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
+            names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]
+            sets = [
+                FrequencyTables(*(file.get_tensor(f"{name}.{part}") for part in _PARTS)) for name in names
+            ]
+            shape = KVShape(**header["shape"])
+            fingerprint = bytes.fromhex(header["model_fingerprint"])
+            stated = bytes.fromhex(header["hash"])
+        profile = Profile(shape, fingerprint, CodecTables(sets[0], tuple(sets[1:])))
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path}: not a profile: {error}") from error
+    if profile.hash != stated:
+        raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {stated.hex()}")
+    return profile
+
+
+def _header(profile: Profile) -> dict[str, object]:
+    shape = profile.shape
+    return {
+        "schema": SCHEMA,
+        "constants": _CONSTANTS,
+        "model_fingerprint": profile.model_fingerprint.hex(),
+        "shape": {
+            "num_layers": shape.num_layers,
+            "num_kv_heads": shape.num_kv_heads,
+            "head_dim": shape.head_dim,
+        },
+    }
+
+
+def _named_tables(tables: CodecTables) -> Iterator[tuple[str, FrequencyTables]]:
+    yield "anchors", tables.anchors
+    for level, table in enumerate(tables.deltas):
+        yield f"deltas.{level}", table
+
+
+def _named_arrays(tables: CodecTables) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
+    for name, table in _named_tables(tables):
+        for part in _PARTS:
+            yield f"{name}.{part}", getattr(table, part)
