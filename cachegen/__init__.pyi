@@ -1,0 +1,93 @@
+from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_kv, get_kv, store_kv
+from .calibration import cached_profile, calibrate, calibration_texts
+from .container import ChunkIdentity
+from .controllers import CONTROLLERS, Controller, Decision, make_controller
+from .default_model import DEFAULT_MODEL_NAME, default_model_path
+from .encoding import ENCODINGS, Encoding, parse_encoding
+from .errors import (
+    CachegenError,
+    ChecksumError,
+    FormatError,
+    InvalidInputError,
+    MismatchError,
+    NonFiniteError,
+    ObjectNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownNameError,
+    UnsupportedModelError,
+    VersionError,
+)
+from .estimates import RecomputeCost
+from .kv import KVShape
+from .kv_cache import KVCache
+from .loader import ContextLoader, EventLog, LoadCosts, LoadedContext
+from .manifest import Manifest, ManifestChunk
+from .measure import measure_costs
+from .model import LanguageModel, load_model
+from .pipeline import DecodedChunk, decode_chunk, encode_chunk
+from .profile import Profile, ProfileBuilder, load_profile, save_profile
+from .sources import HttpSource, Source, StoreSource, open_source
+from .stage_clock import Stage, StageClock
+from .stores import Store, open_store
+
+__all__ = [
+    "CONTROLLERS",
+    "DEFAULT_CHUNK_TOKENS",
+    "DEFAULT_MODEL_NAME",
+    "ENCODINGS",
+    "CachegenError",
+    "ChecksumError",
+    "ChunkIdentity",
+    "ContextLoader",
+    "Controller",
+    "Decision",
+    "DecodedChunk",
+    "Encoding",
+    "EventLog",
+    "FormatError",
+    "Generation",
+    "HttpSource",
+    "InvalidInputError",
+    "KVCache",
+    "KVShape",
+    "LanguageModel",
+    "LoadCosts",
+    "LoadedContext",
+    "Manifest",
+    "ManifestChunk",
+    "MismatchError",
+    "NonFiniteError",
+    "ObjectNotFoundError",
+    "Profile",
+    "ProfileBuilder",
+    "RecomputeCost",
+    "Source",
+    "Stage",
+    "StageClock",
+    "Store",
+    "StoreError",
+    "StoreSource",
+    "StoreUnavailableError",
+    "UnknownNameError",
+    "UnsupportedModelError",
+    "VersionError",
+    "cached_profile",
+    "calculate_kv",
+    "calibrate",
+    "calibration_texts",
+    "decode_chunk",
+    "default_model_path",
+    "encode_chunk",
+    "generate_with_kv",
+    "get_kv",
+    "load_model",
+    "load_profile",
+    "make_controller",
+    "measure_costs",
+    "open_source",
+    "open_store",
+    "parse_encoding",
+    "save_profile",
+    "store_kv",
+]

@@ -1,0 +1,181 @@
+"""The four calls of the paper (SIGCOMM'24, section 6): calculate, store, get and use a context's KV cache."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cachegen.chunking import chunk_keys, chunk_spans
+from cachegen.container import ChunkIdentity
+from cachegen.controllers import make_controller
+from cachegen.encoding import Encoding, parse_encoding
+from cachegen.errors import InvalidInputError
+from cachegen.estimates import RecomputeCost
+from cachegen.kv import dtype_of
+from cachegen.kv_cache import KVCache
+from cachegen.loader import ContextLoader, LoadCosts
+from cachegen.manifest import Manifest, ManifestChunk
+from cachegen.model import LanguageModel
+from cachegen.pipeline import encode_chunk
+from cachegen.profile import Profile
+from cachegen.sources import open_source
+from cachegen.stage_clock import StageClock
+from cachegen.stores import open_store, publish_context
+
+DEFAULT_CHUNK_TOKENS = 1536  # the paper's chunk length, section 5.3
+
+
+@dataclass(frozen=True)
+class Generation:
+    """An answer: its tokens, and the text they spell."""
+
+    token_ids: list[int]
+    text: str
+
+
+def calculate_kv(
+    model: LanguageModel, context: str | Sequence[int], chunk_tokens: int | None = None
+) -> KVCache:
+    """Run the model over a context.
+
+    Parameters
+    ----------
+    context : str or sequence of int
+        Text, or its token ids.
+    chunk_tokens : int, optional
+        Prefill in pieces of this length, which bounds the memory of attention; default: all at once.
+
+    Returns
+    -------
+    KVCache
+        K and V of every token of the context.
+    """
+    token_ids = model.tokenize(context) if isinstance(context, str) else list(context)
+    cache = model.new_cache(len(token_ids))
+    for first, end in chunk_spans(len(token_ids), chunk_tokens or len(token_ids)):
+        model.prefill(cache, token_ids[first:end])
+    return cache
+
+
+def generate_with_kv(
+    model: LanguageModel, cache: KVCache, question: str | Sequence[int], **options: Any
+) -> Generation:
+    """Answer a question about a context whose KV cache is at hand; the cache is left as it was.
+
+    Parameters
+    ----------
+    cache : KVCache
+        From :func:`calculate_kv` or :func:`get_kv`.
+    question : str or sequence of int
+        What follows the context.
+    **options
+        For transformers' ``generate``: ``max_new_tokens=64``, ``do_sample=False`` ...
+
+    Returns
+    -------
+    Generation
+        With an uncompressed cache, the very tokens that ``generate`` gives on context and question together.
+    """
+    question_ids = model.tokenize(question) if isinstance(question, str) else list(question)
+    token_ids = model.generate(cache, question_ids, **options)
+    return Generation(token_ids, model.detokenize(token_ids))
+
+
+def store_kv(
+    store_url: str,
+    model: LanguageModel,
+    cache: KVCache,
+    encodings: Sequence[str],
+    profile: Profile,
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+) -> Manifest:
+    """Encode a context's KV cache, chunk by chunk in every encoding, and publish it.
+
+    Parameters
+    ----------
+    store_url : str
+        A folder or any URL that :func:`cachegen.open_store` opens for writing.
+    encodings : sequence of str
+        Such as ``["cachegen-0", "cachegen-1", "cachegen-2"]``.
+    profile : Profile
+        The model's, from :func:`cachegen.cached_profile`.
+
+    Returns
+    -------
+    Manifest
+        Its ``context_key`` is what :func:`get_kv` takes.
+    """
+    wanted = [parse_encoding(name) for name in encodings]
+    if not wanted:
+        raise InvalidInputError("store_kv needs at least one encoding")
+    spans = chunk_spans(cache.num_tokens, chunk_tokens)
+    keys = chunk_keys(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash)
+    objects: list[tuple[bytes, str, bytes]] = []
+    chunks = []
+    for index, ((first, end), key) in enumerate(zip(spans, keys, strict=True)):
+        identity = ChunkIdentity(model.fingerprint, profile.hash, key, index, first)
+        coded = _encode_all(cache, (first, end), wanted, identity, profile)
+        objects += [(key, name, data) for name, data in coded]
+        chunks.append(ManifestChunk(key, first, end - first, {name: len(data) for name, data in coded}))
+    manifest = Manifest(
+        context_key=keys[-1],
+        model_fingerprint=model.fingerprint,
+        profile_hash=profile.hash,
+        num_tokens=cache.num_tokens,
+        chunk_tokens=chunk_tokens,
+        num_layers=cache.shape.num_layers,
+        num_kv_heads=cache.shape.num_kv_heads,
+        head_dim=cache.shape.head_dim,
+        dtype=dtype_of(cache.chunk(0, 1)).name,
+        chunks=tuple(chunks),
+    )
+    publish_context(open_store(store_url), manifest, cache.token_ids, objects)
+    return manifest
+
+
+def _encode_all(
+    cache: KVCache,
+    span: tuple[int, int],
+    encodings: Iterable[Encoding],
+    identity: ChunkIdentity,
+    profile: Profile,
+) -> list[tuple[str, bytes]]:
+    kv = cache.chunk(*span)
+    return [(str(encoding), encode_chunk(kv, encoding, identity, profile)) for encoding in encodings]
+
+
+def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: str, profile: Profile) -> KVCache:
+    """Fetch and decode a stored context in one encoding.
+
+    A chunk that is missing or damaged is recomputed. For adaptation to a deadline see
+    :class:`cachegen.ContextLoader`, which this is the plain case of.
+
+    Parameters
+    ----------
+    store_url : str
+        A folder, or ``http://host:port`` of a storage server.
+    context_key : bytes
+        From the manifest that :func:`store_kv` returned.
+    encoding : str
+        One of those it was stored in.
+
+    Returns
+    -------
+    KVCache
+    """
+    controller = make_controller(f"fixed:{encoding}", [encoding])
+
+    async def load() -> KVCache:
+        source = open_source(store_url)
+        try:
+            # a fixed controller asks for no prediction, so nothing is measured
+            costs = LoadCosts(RecomputeCost(0.0, 0.0, 0.0), reserve_s=0.0)
+            loader = ContextLoader(model, profile, source, costs, log=lambda _event, **_fields: None)
+            clock = StageClock(time.monotonic())
+            loaded = await loader.load(context_key, controller, [encoding], slo_s=0.0, clock=clock)
+            return loaded.cache
+        finally:
+            await source.close()
+
+    return asyncio.run(load())

@@ -1,0 +1,304 @@
+"""The streaming loader: fetches a context's chunks as a controller decides, and decodes while it fetches on."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from cachegen.chunking import unpack_tokens
+from cachegen.container import ChunkIdentity
+from cachegen.controllers import ChunkOptions, Controller, LoadState, Recompute, Stream
+from cachegen.errors import FormatError, MismatchError, StoreError
+from cachegen.estimates import RecomputeCost, ThroughputEstimator
+from cachegen.kv_cache import KVCache
+from cachegen.manifest import (
+    MAX_MANIFEST_BYTES,
+    Manifest,
+    check_tokens,
+    chunk_name,
+    manifest_name,
+    tokens_name,
+    unpack_manifest,
+)
+from cachegen.model import LanguageModel
+from cachegen.pipeline import decode_chunk
+from cachegen.profile import Profile
+from cachegen.sources import Source
+from cachegen.stage_clock import Stage, StageClock
+
+# Chunks that may wait for their decode: bounds the memory that a slow decoder can pile up.
+_MAX_UNDECODED = 2
+_MAX_TOKENS_OBJECT_BYTES = 1 << 26  # 16 million tokens
+
+
+class EventLog(Protocol):
+    """Takes what happens during a load, as it happens; called from the loop's and the decoder's thread."""
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Note ``event``."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadCosts:
+    """What this machine needs for the parts that no network touches; measured, never assumed.
+
+    Parameters
+    ----------
+    recompute : RecomputeCost
+        Seconds of prefill by prefix and length.
+    reserve_s : float
+        Seconds between the last chunk's last byte and the first token: its decode and the question's prefill.
+    """
+
+    recompute: RecomputeCost
+    reserve_s: float
+
+
+@dataclass(frozen=True)
+class LoadedContext:
+    """A context in memory, and how each of its chunks came there (an encoding's name or ``recompute``)."""
+
+    cache: KVCache
+    chunk_sources: tuple[str, ...]
+
+
+class ContextLoader:
+    """Loads contexts for one model from one source.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Recomputes chunks, and says whose KV is acceptable.
+    profile : Profile
+        Tables of the ``cachegen`` codec.
+    source : Source
+        Where the objects are.
+    costs : LoadCosts
+        For the controller's predictions.
+    log : EventLog
+        Receives ``index``, ``decision``, ``fetch``, ``fetch_failed``, ``decode``, ``decode_failed`` and
+        ``recompute`` events.
+    """
+
+    def __init__(
+        self, model: LanguageModel, profile: Profile, source: Source, costs: LoadCosts, log: EventLog
+    ) -> None:
+        self._model, self._profile, self._source = model, profile, source
+        self._costs, self._log = costs, log
+
+    async def load(
+        self,
+        context_key: bytes,
+        controller: Controller,
+        encodings: Sequence[str],
+        slo_s: float,
+        clock: StageClock,
+        room_tokens: int = 0,
+    ) -> LoadedContext:
+        """Load a context, chunk after chunk.
+
+        A chunk that does not arrive, or arrives corrupted or foreign, is recomputed, and the log says so.
+
+        Parameters
+        ----------
+        context_key : bytes
+            Which context.
+        controller : Controller
+            Decides how each chunk comes.
+        encodings : sequence of str
+            Those it may choose from, finest first.
+        slo_s : float
+            TTFT objective, from the clock's start.
+        clock : StageClock
+            Of the request; charged with the load's stages.
+        room_tokens : int
+            Room to leave behind the context for question and answer.
+
+        Raises
+        ------
+        StoreError, FormatError, MismatchError
+            The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
+            tokens nothing can be recomputed either.
+        """
+        manifest, token_ids = await self._fetch_index(context_key, clock)
+        cache = self._model.new_cache(manifest.num_tokens + room_tokens)
+        assembly = _Assembly(self._model, self._profile, manifest, token_ids, cache, clock, self._log)
+        options = self._options(manifest, encodings)
+        throughput = ThroughputEstimator()
+        try:
+            for index in range(len(options)):
+                state = LoadState(
+                    elapsed_s=clock.elapsed_s(),
+                    deadline_s=slo_s - self._costs.reserve_s,
+                    remaining=options[index:],
+                    throughput_bps=throughput.bps,
+                )
+                decision = controller.decide(state)
+                self._log(
+                    "decision",
+                    chunk=index,
+                    action=str(decision.action),
+                    reason=decision.reason,
+                    deadline_s=state.deadline_s,
+                    throughput_bps=state.throughput_bps,
+                    finish_s=dict(decision.finish_s),
+                )
+                match decision.action:
+                    case Stream(encoding):
+                        data = await self._fetch_chunk(manifest, index, encoding, clock, throughput)
+                        await assembly.add(index, encoding, data)
+                    case Recompute():
+                        await assembly.recompute(index)
+            return LoadedContext(cache, await assembly.finish())
+        finally:
+            await assembly.close()
+
+    async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int]]:
+        """Fetch manifest and tokens side by side, one round trip for both."""
+        clock.network(Stage.WAIT)
+        on_first_byte = lambda: clock.network(Stage.FETCH)  # noqa: E731 - two words, used twice
+        raw_manifest, raw_tokens = await asyncio.gather(
+            self._source.fetch(manifest_name(context_key), MAX_MANIFEST_BYTES, on_first_byte),
+            self._source.fetch(tokens_name(context_key), _MAX_TOKENS_OBJECT_BYTES, on_first_byte),
+        )
+        clock.network(Stage.WAIT)
+        manifest = unpack_manifest(raw_manifest)
+        self._check_owner(manifest, context_key)
+        token_ids = unpack_tokens(raw_tokens, manifest.num_tokens)
+        check_tokens(manifest, token_ids)
+        self._log("index", chunks=len(manifest.chunks), tokens=manifest.num_tokens)
+        return manifest, token_ids
+
+    def _check_owner(self, manifest: Manifest, context_key: bytes) -> None:
+        for field, found, wanted in (
+            ("context key", manifest.context_key, context_key),
+            ("model fingerprint", manifest.model_fingerprint, self._model.fingerprint),
+            ("profile hash", manifest.profile_hash, self._profile.hash),
+        ):
+            if found != wanted:
+                raise MismatchError(f"manifest: {field} is {found.hex()}, wanted {wanted.hex()}")
+
+    def _options(self, manifest: Manifest, encodings: Sequence[str]) -> tuple[ChunkOptions, ...]:
+        predict = self._costs.recompute.predict
+        return tuple(
+            ChunkOptions(
+                index=index,
+                num_tokens=chunk.num_tokens,
+                sizes_bytes={name: chunk.encodings[name] for name in encodings if name in chunk.encodings},
+                recompute_s=predict(chunk.first_token, chunk.num_tokens),
+            )
+            for index, chunk in enumerate(manifest.chunks)
+        )
+
+    async def _fetch_chunk(
+        self, manifest: Manifest, index: int, encoding: str, clock: StageClock, throughput: ThroughputEstimator
+    ) -> bytes | None:
+        """Return the chunk's bytes, or None if the store does not give them."""
+        chunk = manifest.chunks[index]
+        started_s = clock.elapsed_s()
+        clock.network(Stage.WAIT)
+        try:
+            data = await self._source.fetch(
+                chunk_name(chunk.key, encoding), chunk.encodings[encoding], lambda: clock.network(Stage.FETCH)
+            )
+        except StoreError as error:
+            self._log("fetch_failed", chunk=index, encoding=encoding, error=str(error))
+            return None
+        finally:
+            clock.network(Stage.WAIT)
+        ended_s = clock.elapsed_s()
+        throughput.add(len(data), ended_s - started_s)
+        self._log(
+            "fetch", chunk=index, encoding=encoding, bytes=len(data), started_s=started_s, ended_s=ended_s
+        )
+        return data
+
+
+class _Assembly:
+    """Puts chunks into the cache, in order, in a thread of its own, while the loop goes on fetching."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        profile: Profile,
+        manifest: Manifest,
+        token_ids: Sequence[int],
+        cache: KVCache,
+        clock: StageClock,
+        log: EventLog,
+    ) -> None:
+        self._model, self._profile, self._manifest = model, profile, manifest
+        self._token_ids, self._cache, self._clock, self._log = token_ids, cache, clock, log
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="assembly")
+        self._jobs: list[asyncio.Future[str]] = []
+
+    async def add(self, index: int, encoding: str, data: bytes | None) -> None:
+        """Decode a chunk behind the ones before it; returns at once unless too many are waiting."""
+        self._submit(lambda: self._decode_or_recompute(index, encoding, data))
+        if len(self._jobs) > _MAX_UNDECODED:
+            await self._jobs[-1 - _MAX_UNDECODED]
+
+    async def recompute(self, index: int) -> None:
+        """Prefill a chunk behind the ones before it, and wait until that is done."""
+        self._submit(lambda: self._recompute(index))
+        await self._jobs[-1]
+
+    async def finish(self) -> tuple[str, ...]:
+        """Wait for all chunks; return how each one came, in order."""
+        return tuple([await job for job in self._jobs])
+
+    async def close(self) -> None:
+        """Wait for the thread, whatever became of its jobs: it must not write into a cache that is given up."""
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        self._thread.shutdown()
+
+    def _submit(self, work: Callable[[], str]) -> None:
+        self._jobs.append(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+    def _decode_or_recompute(self, index: int, encoding: str, data: bytes | None) -> str:
+        if data is None:
+            return self._recompute(index)
+        started_s = self._clock.elapsed_s()
+        try:
+            with self._clock.compute(Stage.DECODE):
+                self._cache.append(self._decode(index, encoding, data), self._chunk_tokens(index))
+        except (FormatError, MismatchError) as error:
+            self._log("decode_failed", chunk=index, encoding=encoding, error=str(error))
+            return self._recompute(index)
+        self._log(
+            "decode", chunk=index, encoding=encoding, started_s=started_s, ended_s=self._clock.elapsed_s()
+        )
+        return encoding
+
+    def _decode(self, index: int, encoding: str, data: bytes) -> torch.Tensor:
+        decoded = decode_chunk(data, self._profile, self._identity(index), self._model.device)
+        wanted = (encoding, self._model.shape.chunk_shape(self._manifest.chunks[index].num_tokens))
+        found = (str(decoded.encoding), tuple(decoded.kv.shape))
+        if found != wanted:
+            raise MismatchError(f"chunk {index} is {found[0]} of shape {found[1]}, wanted {wanted[0]} of {wanted[1]}")
+        return decoded.kv
+
+    def _recompute(self, index: int) -> str:
+        started_s = self._clock.elapsed_s()
+        with self._clock.compute(Stage.RECOMPUTE):
+            self._model.prefill(self._cache, self._chunk_tokens(index))
+        self._log("recompute", chunk=index, started_s=started_s, ended_s=self._clock.elapsed_s())
+        return str(Recompute())
+
+    def _chunk_tokens(self, index: int) -> Sequence[int]:
+        chunk = self._manifest.chunks[index]
+        return self._token_ids[chunk.first_token : chunk.first_token + chunk.num_tokens]
+
+    def _identity(self, index: int) -> ChunkIdentity:
+        chunk = self._manifest.chunks[index]
+        return ChunkIdentity(
+            model_fingerprint=self._manifest.model_fingerprint,
+            profile_hash=self._manifest.profile_hash,
+            chunk_key=chunk.key,
+            chunk_index=index,
+            first_token=chunk.first_token,
+        )
