@@ -13,16 +13,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import safetensors
+import torch
 from safetensors.numpy import save
 
 from cachegen.codecs.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.cachegen import as_rows
+from cachegen.codecs.frequencies import build_tables
 from cachegen.container import FINGERPRINT_BYTES
-from cachegen.errors import FormatError, InvalidInputError, VersionError
-from cachegen.kernels.tables import PROB_BITS, FrequencyTables
-from cachegen.kv import KVShape
+from cachegen.errors import FormatError, InvalidInputError, MismatchError, VersionError
+from cachegen.kernels import get_backend
+from cachegen.kernels.tables import ALPHABET, PROB_BITS, FrequencyTables
+from cachegen.kv import KVShape, check_kv
 
-SCHEMA = 1
+PROFILE_SCHEMA = 1
+# A context is counted in pieces of this many tokens, as it would be cut in chunks: sigma is each chunk's own.
+CALIBRATION_CHUNK_TOKENS = 510
 _METADATA_KEY = "cachegen_profile"
 _PARTS = ("first", "count", "frequencies")
 # All that a symbol means beside the tables; a release with other constants makes other hashes.
@@ -83,6 +89,50 @@ class Profile:
         return digest.digest()
 
 
+class ProfileBuilder:
+    """Counts the symbols of calibration contexts and turns them into a profile.
+
+    Parameters
+    ----------
+    shape : KVShape
+        The model's KV shape.
+    model_fingerprint : bytes
+        16 bytes that name the model.
+    """
+
+    def __init__(self, shape: KVShape, model_fingerprint: bytes) -> None:
+        self._shape = shape
+        self._fingerprint = model_fingerprint
+        self._backend = get_backend("numba")
+        size = (shape.rows, shape.channels, ALPHABET)
+        self._anchors = np.zeros(size, dtype=np.int64)
+        self._deltas = [np.zeros(size, dtype=np.int64) for _ in LEVEL_MULTIPLIERS]
+
+    def add(self, kv: torch.Tensor) -> None:
+        """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length.
+
+        Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
+        and ten times as many samples fill the tables.
+        """
+        shape = check_kv(kv)
+        if shape != self._shape:
+            raise MismatchError(f"KV tensor has {shape}, the profile is for {self._shape}")
+        for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
+            x = as_rows(kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu())
+            self._backend.count(self._backend.quantize_anchors(x)[1], self._anchors)
+            for level, counts in enumerate(self._deltas):
+                self._backend.count(self._backend.quantize(x, level).deltas, counts)
+
+    def build(self) -> Profile:
+        """Profile of all contexts so far; InvalidInputError if they have no deltas to count."""
+        if not self._deltas[0].any():
+            raise InvalidInputError("a profile needs at least one context of 2 tokens or more")
+        tables = CodecTables(
+            build_tables(self._anchors), tuple(build_tables(counts) for counts in self._deltas)
+        )
+        return Profile(self._shape, self._fingerprint, tables)
+
+
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
@@ -116,8 +166,10 @@ def load_profile(path: str | Path) -> Profile:
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
             header = json.loads((file.metadata() or {})[_METADATA_KEY])
-            if header["schema"] != SCHEMA:
-                raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {SCHEMA}")
+            if header["schema"] != PROFILE_SCHEMA:
+                raise VersionError(
+                    f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}"
+                )
             if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
                 raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
             names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]
@@ -138,7 +190,7 @@ def load_profile(path: str | Path) -> Profile:
 def _header(profile: Profile) -> dict[str, object]:
     shape = profile.shape
     return {
-        "schema": SCHEMA,
+        "schema": PROFILE_SCHEMA,
         "constants": _CONSTANTS,
         "model_fingerprint": profile.model_fingerprint.hex(),
         "shape": {

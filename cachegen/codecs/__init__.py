@@ -1,7 +1,10 @@
 """Registry of codecs by the name that encodings and containers use."""
 
 from cachegen.codecs.base import Codec
+from cachegen.codecs.cachegen import CachegenCodec
 from cachegen.codecs.quantize import QuantizeCodec
 from cachegen.codecs.raw import RawCodec
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (RawCodec(), QuantizeCodec(8), QuantizeCodec(4))}
+CODECS: dict[str, Codec] = {
+    codec.name: codec for codec in (RawCodec(), QuantizeCodec(8), QuantizeCodec(4), CachegenCodec("numba"))
+}

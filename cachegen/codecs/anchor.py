@@ -64,9 +64,9 @@ def anchor_values(symbols: npt.NDArray[np.int32], scale_bits: npt.NDArray[np.uin
 
 
 def quantize_anchors(x: F32, scale_bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-    """Anchor symbols in -127..127 ``(rows, g, channels)``, rounded half to even."""
+    """Anchor symbols in -127..127 of the anchor tokens ``x (rows, g, channels)``, rounded half to even."""
     scales = scale_values(scale_bits).astype(np.float64)[:, :, None]
-    return np.rint(x[:, ::GROUP_TOKENS] / np.where(scales > 0, scales, 1.0)).astype(np.int32)
+    return np.rint(x / np.where(scales > 0, scales, 1.0)).astype(np.int32)
 
 
 def deltas(x: F32, anchors: F64) -> F64:
@@ -84,9 +84,13 @@ def sigmas(delta: F64) -> F32:
     per_channel = np.zeros((delta.shape[0], delta.shape[2]))
     for token in range(delta.shape[1]):
         per_channel += delta[:, token] * delta[:, token]
-    total = np.cumsum(per_channel, axis=1)[:, -1]
-    root = np.sqrt(total / (delta.shape[1] * delta.shape[2]))
-    return np.where(total > 0, np.clip(root, SIGMA_SMALLEST, SIGMA_LARGEST), 0.0).astype(np.float32)
+    return sigmas_of_squares(np.cumsum(per_channel, axis=1)[:, -1], delta.shape[1] * delta.shape[2])
+
+
+def sigmas_of_squares(totals: F64, count: int) -> F32:
+    """Sigma of each row from the sum of its ``count`` squared deltas; 0 without deltas."""
+    roots = np.clip(np.sqrt(totals / max(count, 1)), SIGMA_SMALLEST, SIGMA_LARGEST)
+    return np.where(totals > 0, roots, 0.0).astype(np.float32)
 
 
 def quantize_deltas(delta: F64, row_bins: F32) -> npt.NDArray[np.int32]:

@@ -52,6 +52,9 @@ class FrequencyTables:
 
     def __post_init__(self) -> None:
         self._check_types()
+        for name in ("first", "count", "frequencies"):
+            # one memory layout, so that a compiled kernel meets one array type
+            object.__setattr__(self, name, np.require(getattr(self, name), requirements=["C", "A", "W"]))
         starts = np.zeros(self.count.size + 1, dtype=np.int64)
         np.cumsum(self.count.ravel(), out=starts[1:])
         object.__setattr__(self, "starts", starts)

@@ -1,0 +1,53 @@
+"""The reference backend: the codec's plain NumPy stages, for tests and for reading."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cachegen.codecs import anchor, rans
+from cachegen.codecs.scales import round_up_scales
+from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
+
+
+class ReferenceBackend:
+    """See ``Backend``."""
+
+    def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
+        """See ``Backend``."""
+        scale_bits = round_up_scales(np.abs(x).max(axis=2), anchor.ANCHOR_LARGEST)
+        return scale_bits, anchor.quantize_anchors(x, scale_bits).transpose(0, 2, 1)
+
+    def quantize(self, x: F32, level: int) -> Quantized:
+        """See ``Backend``."""
+        scale_bits, anchors = self.quantize_anchors(x[:, :: anchor.GROUP_TOKENS])
+        delta = anchor.deltas(x, anchor.anchor_values(anchors.transpose(0, 2, 1), scale_bits))
+        sigmas = anchor.sigmas(delta)
+        deltas = anchor.quantize_deltas(delta, anchor.bins(sigmas, level))
+        return Quantized(scale_bits, anchors, sigmas, deltas.transpose(0, 2, 1))
+
+    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+        """See ``Backend``."""
+        return anchor.reconstruct(
+            quantized.anchors.transpose(0, 2, 1),
+            quantized.scale_bits,
+            quantized.deltas.transpose(0, 2, 1),
+            anchor.bins(quantized.sigmas, level),
+            largest,
+        )
+
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+        """See ``Backend``."""
+        indices = symbols.astype(np.int64) + VALUE_OFFSET
+        indices = np.where((indices >= 0) & (indices < ESCAPE), indices, ESCAPE)
+        for row, channel in np.ndindex(*symbols.shape[:2]):
+            counts[row, channel] += np.bincount(indices[row, channel], minlength=ALPHABET)
+
+    def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
+        """See ``Backend``."""
+        return rans.encode_streams(symbols, tables)
+
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+        """See ``Backend``."""
+        return rans.decode_streams(coded, num_tokens, tables)
