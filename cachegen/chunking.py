@@ -23,6 +23,8 @@ KEY_BYTES = 32
 MODEL_FINGERPRINT_BYTES = 16
 PROFILE_HASH_BYTES = 32
 TOKEN_BYTES = 4
+# Bounds what a reader allocates for a context it was only told about.
+MAX_CONTEXT_TOKENS = 2**24
 
 _DOMAIN = b"cachegen chunk key 1\0"
 _LARGEST_TOKEN_ID = 2**32 - 1
@@ -36,10 +38,13 @@ def chunk_spans(num_tokens: int, chunk_tokens: int) -> list[tuple[int, int]]:
     Raises
     ------
     InvalidInputError
-        Either number is below one: an empty context has no KV to store.
+        ``chunk_tokens`` is below one, or ``num_tokens`` is not from one to ``MAX_CONTEXT_TOKENS``: an empty
+        context has no KV to store.
     """
-    if num_tokens < 1:
-        raise InvalidInputError(f"num_tokens must be at least 1, not {num_tokens}")
+    if not 1 <= num_tokens <= MAX_CONTEXT_TOKENS:
+        raise InvalidInputError(
+            f"num_tokens must be at least 1 and at most {MAX_CONTEXT_TOKENS}, not {num_tokens}"
+        )
     if chunk_tokens < 1:
         raise InvalidInputError(f"chunk_tokens must be at least 1, not {chunk_tokens}")
     return [(first, min(first + chunk_tokens, num_tokens)) for first in range(0, num_tokens, chunk_tokens)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from cachegen.chunking import (
     KEY_BYTES,
+    MAX_CONTEXT_TOKENS,
     MODEL_FINGERPRINT_BYTES,
     PROFILE_HASH_BYTES,
     TokenIds,
@@ -28,8 +29,8 @@ MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_OBJECT_BYTES = 2**40
 
 _LIMITS = {
-    "num_tokens": 2**31 - 1,
-    "chunk_tokens": 2**31 - 1,
+    "num_tokens": MAX_CONTEXT_TOKENS,
+    "chunk_tokens": MAX_CONTEXT_TOKENS,
     "num_layers": 2**16 - 1,
     "num_kv_heads": 2**16 - 1,
     "head_dim": 2**16 - 1,

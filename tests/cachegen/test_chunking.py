@@ -25,8 +25,10 @@ def test_spans_cover_every_token_once_and_only_the_last_may_be_short(num_tokens,
     assert 1 <= spans[-1][1] - spans[-1][0] <= chunk_tokens
 
 
-@pytest.mark.parametrize(("num_tokens", "chunk_tokens"), [(0, 10), (-1, 10), (10, 0), (10, -3)])
-def test_spans_refuse_empty_contexts_and_empty_chunks(num_tokens, chunk_tokens):
+@pytest.mark.parametrize(
+    ("num_tokens", "chunk_tokens"), [(0, 10), (-1, 10), (2**24 + 1, 10), (10, 0), (10, -3)]
+)
+def test_spans_refuse_empty_or_boundless_contexts_and_empty_chunks(num_tokens, chunk_tokens):
     with pytest.raises(InvalidInputError, match="at least 1"):
         chunk_spans(num_tokens, chunk_tokens)
 

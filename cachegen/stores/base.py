@@ -1,0 +1,80 @@
+"""What a store is, and which names its objects may have."""
+
+import re
+from typing import Protocol
+
+from cachegen.errors import InvalidInputError
+
+MAX_NAME_LENGTH = 512
+
+# No segment is empty or starts with a dot (so neither ".." nor a hidden file), and none has a character that
+# a file system or a URL would read otherwise than as it stands.
+_SEGMENT = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
+_NAME = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
+
+
+class Store(Protocol):
+    """Named objects of bytes. An object is there whole or not at all.
+
+    Every method raises ``InvalidInputError`` for a name that ``check_name`` refuses, and
+    ``StoreUnavailableError`` when the store does not answer. ``get``, ``size`` and ``delete`` raise
+    ``ObjectNotFoundError`` when there is no such object. A store that is only read, like a server's, raises
+    ``StoreError`` for ``put``, ``delete`` and ``names``.
+    """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Publish ``data`` under ``name``; readers see the old object or the new one, never a part."""
+        ...
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return ``data[start:end]`` of the object, ``start`` and ``end`` not being negative."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Return the object's size in bytes."""
+        ...
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of all objects whose name starts with ``prefix``, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove the object."""
+        ...
+
+    def close(self) -> None:
+        """Give up what is held open; the store is not used after that."""
+        ...
+
+
+def is_name(name: str) -> bool:
+    """Whether this is an object name: segments of ``A-Za-z0-9._-`` between slashes.
+
+    No segment is empty, starts with a dot or has more than 128 characters; the whole has at most 512.
+    """
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
+def check_name(name: str) -> None:
+    """Refuse what ``is_name`` denies.
+
+    Raises
+    ------
+    InvalidInputError
+        Not an object name.
+    """
+    if not is_name(name):
+        shown = repr(name) if len(name) <= 80 else f"{name[:77]!r}..."
+        raise InvalidInputError(f"{shown} is not an object name")
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Refuse a range that is none.
+
+    Raises
+    ------
+    InvalidInputError
+        ``start`` is negative, or ``end`` lies before it.
+    """
+    if start < 0 or (end is not None and end < start):
+        raise InvalidInputError(f"bytes {start} to {end} are no range")

@@ -1,0 +1,159 @@
+"""A store in a folder: one file for each object, published by a rename so that no reader sees half of one.
+
+Below the root every path is an object's name, but for ``.tmp``, where objects are written before they get
+their name. A writer that dies leaves a file there and nothing else; the next store to open the folder removes
+it once it is too old to be anyone's work. Symbolic links are not objects: nothing outside the root can be
+reached.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
+from cachegen.stores.base import check_name, check_range, is_name
+
+TEMPORARY_FOLDER = ".tmp"
+# One object is written in seconds; an hour leaves room for a disk in trouble.
+STALE_AFTER_S = 3600.0
+
+
+class FileStore:
+    """Objects as files below ``root``, which is made by the first ``put``; safe for concurrent writers.
+
+    Parameters
+    ----------
+    root
+        The store's folder, on one file system.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).resolve()
+        self._temporary = self.root / TEMPORARY_FOLDER
+        self._collect_stale()
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ``Store.put``; when it returns, the object survives a power cut."""
+        check_name(name)
+        target = self.root / name
+        temporary = self._temporary / secrets.token_hex(16)
+        try:
+            _make_folder(self._temporary)
+            _make_folder(target.parent)
+            try:
+                _write_synced(temporary, data)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise _unavailable(target, error) from error
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See ``Store.get``."""
+        check_range(start, end)
+        path = self.path(name)
+        with _refusals_named(path), path.open("rb") as file:
+            file.seek(start)
+            return file.read() if end is None else file.read(end - start)
+
+    def size(self, name: str) -> int:
+        """See ``Store.size``."""
+        path = self.path(name)
+        with _refusals_named(path):
+            return path.stat().st_size
+
+    def names(self, prefix: str = "") -> list[str]:
+        """See ``Store.names``."""
+        with _refusals_named(self.root):
+            names = [path.relative_to(self.root).as_posix() for path in self._files()]
+        return sorted(name for name in names if name.startswith(prefix) and is_name(name))
+
+    def delete(self, name: str) -> None:
+        """See ``Store.delete``; the folders stay."""
+        path = self.path(name)
+        with _refusals_named(path):
+            path.unlink()
+            _sync_folder(path.parent)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def path(self, name: str) -> Path:
+        """Return the file of an object that is there.
+
+        Raises
+        ------
+        InvalidInputError
+            ``name`` is not an object name.
+        ObjectNotFoundError
+            There is no such object; a folder or a symbolic link is none.
+        """
+        check_name(name)
+        path = self.root / name
+        with _refusals_named(path):
+            # A link anywhere on the way makes the real path another one.
+            if os.path.realpath(path) != str(path) or not path.is_file():
+                raise ObjectNotFoundError(f"{path}: no such object")
+        return path
+
+    def _files(self) -> Iterator[Path]:
+        if not self.root.is_dir():
+            return
+        for folder, _, files in os.walk(self.root, onerror=_raise):
+            paths = (Path(folder, name) for name in files)
+            yield from (path for path in paths if not path.is_symlink() and path.is_file())
+
+    def _collect_stale(self) -> None:
+        # Housekeeping: whoever may not remove these files, or comes second, can use the store all the same.
+        with suppress(OSError):
+            for temporary in self._temporary.iterdir():
+                if time.time() - temporary.stat().st_mtime > STALE_AFTER_S:
+                    temporary.unlink(missing_ok=True)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+@contextmanager
+def _refusals_named(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals to read into the store's errors, with the path."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError(f"{path}: no such object") from error
+    except OSError as error:
+        raise _unavailable(path, error) from error
+
+
+def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(f"{path}: {error.strerror}")
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, such that they survive a power cut."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
