@@ -290,11 +290,32 @@ def test_server_store_is_only_read(stocked_server):
         store.names()
 
 
-def test_connection_is_kept_and_renewed_when_the_server_was_restarted(tmp_path):
+def answer_on_one_connection(listener, answers):
+    """Answer the requests of the first client that connects, and of no other."""
+    connection, _ = listener.accept()
+    with connection:
+        for answer in answers:
+            connection.recv(10_000)
+            connection.sendall(answer)
+
+
+def test_connection_is_kept_between_requests():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % place for place in range(3)]
+        thread = threading.Thread(target=answer_on_one_connection, args=(listener, answers))
+        thread.start()
+        store = HttpStore(f"http://127.0.0.1:{listener.getsockname()[1]}", silence_s=5.0)
+
+        assert [store.get("a") for _ in answers] == [b"0", b"1", b"2"]
+        thread.join()
+        store.close()
+
+
+def test_connection_is_renewed_when_the_server_was_restarted(tmp_path):
     FileStore(tmp_path).put("a", b"1")
     with running_server(tmp_path) as server:
         store = HttpStore(server.url)
-        assert [store.get("a") for _ in range(3)] == [b"1"] * 3
+        assert store.get("a") == b"1"
         server.stop()
         with pytest.raises(StoreUnavailableError, match=server.url):
             store.get("a")
@@ -365,14 +386,8 @@ def test_silent_server_is_unavailable():
     ],
 )
 def test_broken_answers_are_errors(answer, error):
-    def serve_once():
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(10_000)
-            connection.sendall(answer)
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve_once)
+        thread = threading.Thread(target=answer_on_one_connection, args=(listener, [answer]))
         thread.start()
         store = HttpStore(f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(error):
