@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.chunking import chunk_keys, chunk_spans, pack_tokens, unpack_tokens
@@ -16,6 +16,7 @@ PROFILE = bytes(range(100, 132))
 TOKENS = [5, 0, 7, 2**32 - 1, 9, 11, 13]
 
 
+@settings(deadline=None)
 @given(num_tokens=st.integers(1, 5000), chunk_tokens=st.integers(1, 6000))
 def test_spans_cover_every_token_once_and_only_the_last_may_be_short(num_tokens, chunk_tokens):
     spans = chunk_spans(num_tokens, chunk_tokens)
@@ -72,6 +73,7 @@ def test_keys_refuse_empty_contexts_and_hashes_of_another_length():
         chunk_keys(TOKENS, 2, MODEL, MODEL)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1)))
 def test_tokens_survive_packing(token_ids):
     assert unpack_tokens(pack_tokens(token_ids), len(token_ids)) == token_ids

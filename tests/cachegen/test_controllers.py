@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.controllers import (
@@ -135,6 +135,7 @@ def rank(state):
     return -1 if action == Recompute() else encodings.index(action.encoding_name)
 
 
+@settings(deadline=None)
 @given(states(), st.floats(0, 1e9))
 def test_more_throughput_never_gives_a_coarser_level(state, more_bps):
     slower = dataclasses.replace(state, throughput_bps=state.throughput_bps or 0.0)
@@ -143,6 +144,7 @@ def test_more_throughput_never_gives_a_coarser_level(state, more_bps):
     assert rank(faster) <= rank(slower)
 
 
+@settings(deadline=None)
 @given(states(), st.floats(0, 10))
 def test_more_time_never_gives_a_coarser_level(state, more_s):
     later = dataclasses.replace(state, deadline_s=state.deadline_s + more_s)
@@ -150,6 +152,7 @@ def test_more_time_never_gives_a_coarser_level(state, more_s):
     assert rank(later) <= rank(state)
 
 
+@settings(deadline=None)
 @given(states())
 def test_nothing_is_streamed_when_all_can_be_recomputed_in_time(state):
     recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
@@ -157,6 +160,7 @@ def test_nothing_is_streamed_when_all_can_be_recomputed_in_time(state):
     assert (rank(state) == -1) == (state.elapsed_s + recompute_s <= state.deadline_s)
 
 
+@settings(deadline=None)
 @given(states())
 def test_chosen_level_fits_unless_no_level_does(state):
     decision = decide(state, list(state.remaining[0].sizes_bytes))
@@ -167,6 +171,7 @@ def test_chosen_level_fits_unless_no_level_does(state):
         assert str(decision.action) in fitting
 
 
+@settings(deadline=None)
 @given(states(), states())
 def test_decision_depends_on_the_state_alone(state, other):
     encodings = list(state.remaining[0].sizes_bytes)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.errors import InvalidInputError
@@ -13,6 +13,7 @@ from cachegen.estimates import RecomputeCost, ThroughputEstimator
 SPANS = [(0, 64), (0, 512), (512, 512), (1536, 512), (2048, 100)]
 
 
+@settings(deadline=None)
 @given(call_s=st.floats(0, 1), token_s=st.floats(1e-6, 1e-2), attention_s=st.floats(0, 1e-5))
 def test_fit_finds_the_coefficients_of_exact_times(call_s, token_s, attention_s):
     cost = RecomputeCost(call_s, token_s, attention_s)
@@ -40,6 +41,7 @@ def test_times_that_fall_with_the_prefix_do_not_make_a_negative_coefficient():
     assert cost.predict(1024, 512) > 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 10), min_size=len(SPANS), max_size=len(SPANS)))
 def test_no_other_non_negative_coefficients_fit_better(times_s):
     cost = RecomputeCost.fit(
