@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 import torch
 
 from cachegen.codecs import CODECS
-from cachegen.container import ChunkIdentity, pack, unpack
-from cachegen.encoding import Encoding
+from cachegen.container import FINGERPRINT_BYTES, HASH_BYTES, ChunkIdentity, pack, unpack
+from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
 from cachegen.kv import check_kv, layout_of
-from cachegen.profile import Profile
+from cachegen.profile import Profile, ProfileBuilder
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,20 @@ def decode_chunk(
         tables = used.tables
     kv = codec.decode(container.sections, container.layout, container.encoding.level, tables)
     return DecodedChunk(kv.to(device), container.encoding, container.identity)
+
+
+def warm_up() -> None:
+    """Compile every kernel of the codecs, so that no request waits for it.
+
+    Seconds on the first call on a machine; then Numba's cache on disk makes it a fraction of one.
+    """
+    kv = torch.arange(3 * 2 * 11 * 1 * 4).reshape(3, 2, 11, 1, 4).to(torch.bfloat16)
+    builder = ProfileBuilder(check_kv(kv), bytes(FINGERPRINT_BYTES))
+    builder.add(kv)
+    profile = builder.build()
+    identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(HASH_BYTES), 0, 0)
+    for encoding in ENCODINGS:
+        decode_chunk(encode_chunk(kv, encoding, identity, profile), profile, identity)
 
 
 def _profile_for(profile: Profile | None, encoding: Encoding, identity: ChunkIdentity) -> Profile:

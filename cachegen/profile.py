@@ -164,27 +164,34 @@ def load_profile(path: str | Path) -> Profile:
     if not Path(path).is_file():
         raise InvalidInputError(f"no profile at {path}")
     try:
-        with safetensors.safe_open(str(path), framework="numpy") as file:
-            header = json.loads((file.metadata() or {})[_METADATA_KEY])
-            if header["schema"] != PROFILE_SCHEMA:
-                raise VersionError(
-                    f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}"
-                )
-            if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
-                raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
-            names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]
-            sets = [
-                FrequencyTables(*(file.get_tensor(f"{name}.{part}") for part in _PARTS)) for name in names
-            ]
-            shape = KVShape(**header["shape"])
-            fingerprint = bytes.fromhex(header["model_fingerprint"])
-            stated = bytes.fromhex(header["hash"])
-        profile = Profile(shape, fingerprint, CodecTables(sets[0], tuple(sets[1:])))
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        profile, stated = _read_profile(path)
+    except VersionError:
+        raise
+    except (FormatError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: not a profile: {error}") from error
     if profile.hash != stated:
         raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {stated.hex()}")
     return profile
+
+
+def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
+    """Profile and the hash that the file states."""
+    with safetensors.safe_open(str(path), framework="numpy") as file:
+        header = json.loads((file.metadata() or {})[_METADATA_KEY])
+        if header["schema"] != PROFILE_SCHEMA:
+            raise VersionError(
+                f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}"
+            )
+        if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
+            raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
+        names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]
+        sets = [FrequencyTables(*(file.get_tensor(f"{name}.{part}") for part in _PARTS)) for name in names]
+    profile = Profile(
+        KVShape(**header["shape"]),
+        bytes.fromhex(header["model_fingerprint"]),
+        CodecTables(sets[0], tuple(sets[1:])),
+    )
+    return profile, bytes.fromhex(header["hash"])
 
 
 def _header(profile: Profile) -> dict[str, object]:

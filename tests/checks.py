@@ -1,8 +1,16 @@
-"""Builders and checks that the codec tests share."""
+"""Builders, checks and hostile byte editors that the codec tests share."""
+
+import struct
+from dataclasses import replace
+from functools import cache
 
 import torch
+import xxhash
 
-from cachegen.container import ChunkIdentity
+from cachegen.container import ChunkIdentity, pack, unpack
+from cachegen.kernels import get_backend
+from cachegen.kv import KVShape, layout_of
+from cachegen.profile import ProfileBuilder
 
 IDENTITY = ChunkIdentity(
     model_fingerprint=bytes(range(16)),
@@ -11,6 +19,8 @@ IDENTITY = ChunkIdentity(
     chunk_index=3,
     first_token=1536,
 )
+SECTION_TABLE_AT = 144
+SECTION_ENTRY_BYTES = 32
 
 
 def make_chunk(layers=3, tokens=23, heads=2, dim=5, dtype=torch.bfloat16, seed=0):
@@ -22,8 +32,68 @@ def make_chunk(layers=3, tokens=23, heads=2, dim=5, dtype=torch.bfloat16, seed=0
     return ((drift + 0.5 * torch.randn(shape, generator=rng)) * channel_size).to(dtype)
 
 
+@cache
+def make_profile(layers=3, heads=2, dim=5, tokens=60):
+    """A profile of chunks like ``make_chunk``'s, from too few tokens to hold every value."""
+    builder = ProfileBuilder(KVShape(layers, heads, dim), IDENTITY.model_fingerprint)
+    builder.add(make_chunk(layers, tokens, heads, dim, seed=1))
+    return builder.build()
+
+
+def profile_of(kv):
+    """The profile for a chunk's shape."""
+    shape = layout_of(kv).shape
+    return make_profile(shape.num_layers, shape.num_kv_heads, shape.head_dim)
+
+
+def identity_of(profile):
+    """An identity that names a profile."""
+    return replace(IDENTITY, profile_hash=profile.hash)
+
+
 def same_bits(a, b):
     """Whether two tensors agree in dtype, shape and every bit, the sign of zero included."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    return torch.equal(a.contiguous().flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))
+
+
+def backends():
+    """The reference and the backend that users get."""
+    return get_backend("reference"), get_backend("numba")
+
+
+def reseal(data):
+    """The container with its checksums made right again, as a forger would."""
+    data = bytearray(data)
+    (num_sections,) = struct.unpack_from("<H", data, 34)
+    end = SECTION_TABLE_AT + num_sections * SECTION_ENTRY_BYTES
+    for at in range(SECTION_TABLE_AT, min(end, len(data) - SECTION_ENTRY_BYTES), SECTION_ENTRY_BYTES):
+        offset, length = struct.unpack_from("<QQ", data, at + 8)
+        struct.pack_into("<Q", data, at + 24, xxhash.xxh3_64_intdigest(bytes(data[offset : offset + length])))
+    if end + 8 <= len(data):
+        struct.pack_into("<Q", data, end, xxhash.xxh3_64_intdigest(bytes(data[:end])))
+    return bytes(data)
+
+
+def with_field(data, offset, form, value):
+    """The container with one header field replaced and its checksums made right."""
+    data = bytearray(data)
+    struct.pack_into("<" + form, data, offset, value)
+    return reseal(data)
+
+
+def with_section(data, section_id, body):
+    """The container with one section replaced, or removed where ``body`` is None."""
+    container = unpack(data)
+    sections = {key: bytes(view) for key, view in container.sections.items()}
+    if body is None:
+        del sections[section_id]
+    else:
+        sections[section_id] = body
+    return pack(container.encoding, container.layout, container.identity, sections)
+
+
+def section(data, section_id):
+    """One section of a container, to be edited."""
+    return bytearray(unpack(data).sections[section_id])

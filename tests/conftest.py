@@ -1,0 +1,1 @@
+"""Settings of the whole suite; its place here lets tests import ``checks``."""
