@@ -34,9 +34,7 @@ class Generation:
     text: str
 
 
-def calculate_kv(
-    model: LanguageModel, context: str | Sequence[int], chunk_tokens: int | None = None
-) -> KVCache:
+def calculate_kv(model: LanguageModel, context: str | Sequence[int], chunk_tokens: int | None = None) -> KVCache:
     """Run the model over a context.
 
     Parameters
@@ -58,9 +56,7 @@ def calculate_kv(
     return cache
 
 
-def generate_with_kv(
-    model: LanguageModel, cache: KVCache, question: str | Sequence[int], **options: Any
-) -> Generation:
+def generate_with_kv(model: LanguageModel, cache: KVCache, question: str | Sequence[int], **options: Any) -> Generation:
     """Answer a question about a context whose KV cache is at hand; the cache is left as it was.
 
     Parameters
@@ -134,6 +130,10 @@ def store_kv(
     return manifest
 
 
+def _log_nothing(event: str, **fields: Any) -> None:
+    """Take an event of the loader that nobody asked for."""
+
+
 def _encode_all(
     cache: KVCache,
     span: tuple[int, int],
@@ -171,7 +171,7 @@ def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: s
         try:
             # a fixed controller asks for no prediction, so nothing is measured
             costs = LoadCosts(RecomputeCost(0.0, 0.0, 0.0), reserve_s=0.0)
-            loader = ContextLoader(model, profile, source, costs, log=lambda _event, **_fields: None)
+            loader = ContextLoader(model, profile, source, costs, log=_log_nothing)
             clock = StageClock(time.monotonic())
             loaded = await loader.load(context_key, controller, [encoding], slo_s=0.0, clock=clock)
             return loaded.cache

@@ -13,13 +13,59 @@ CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128
 
 # Modules whose documentation is long and about different things; every Python ships them.
-_DOCUMENTED_MODULES = (
-    "argparse asyncio.events calendar codecs collections configparser csv dataclasses datetime decimal difflib "
-    "doctest email.message enum fractions functools heapq http.client inspect ipaddress itertools json logging "
-    "mailbox optparse os pathlib pickle pickletools plistlib random re shutil smtplib socket statistics "
-    "string subprocess tarfile tempfile textwrap threading timeit tokenize typing unittest urllib.request "
-    "uuid weakref xml.dom.minidom zipfile"
-).split()
+_DOCUMENTED_MODULES = [
+    "argparse",
+    "asyncio.events",
+    "calendar",
+    "codecs",
+    "collections",
+    "configparser",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "doctest",
+    "email.message",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "http.client",
+    "inspect",
+    "ipaddress",
+    "itertools",
+    "json",
+    "logging",
+    "mailbox",
+    "optparse",
+    "os",
+    "pathlib",
+    "pickle",
+    "pickletools",
+    "plistlib",
+    "random",
+    "re",
+    "shutil",
+    "smtplib",
+    "socket",
+    "statistics",
+    "string",
+    "subprocess",
+    "tarfile",
+    "tempfile",
+    "textwrap",
+    "threading",
+    "timeit",
+    "tokenize",
+    "typing",
+    "unittest",
+    "urllib.request",
+    "uuid",
+    "weakref",
+    "xml.dom.minidom",
+    "zipfile",
+]
 _DEFAULT_TEXTS = 6
 
 
@@ -28,20 +74,20 @@ def calibration_texts() -> list[str]:
 
     They share no source with the contexts that the testbed measures on (Python's language reference).
     """
-    documents = [document for name in _DOCUMENTED_MODULES for document in _documentation(name)]
+    documents = [text for name in _DOCUMENTED_MODULES for text in _documentation(name) if text]
     # Dealt out like cards, so that each text mixes subjects.
     return ["\n\n".join(documents[start::_DEFAULT_TEXTS]) for start in range(_DEFAULT_TEXTS)]
 
 
 def _documentation(module_name: str) -> Iterator[str]:
+    """Docstrings of a module and of its public classes and functions, inherited ones left out."""
     module = importlib.import_module(module_name)
-    members = [member for name, member in sorted(vars(module).items()) if not name.startswith("_")]
-    own = [
-        member
-        for member in members
-        if (inspect.isclass(member) or inspect.isfunction(member)) and member.__module__ == module_name
-    ]
-    yield from filter(None, map(inspect.getdoc, [module, *own]))
+    yield inspect.cleandoc(module.__doc__ or "")
+    for name, member in sorted(vars(module).items()):
+        is_own = (inspect.isclass(member) or inspect.isfunction(member)) and member.__module__ == module_name
+        if is_own and not name.startswith("_"):
+            text = vars(member).get("__doc__") if inspect.isclass(member) else member.__doc__
+            yield inspect.cleandoc(text or "")
 
 
 def calibrate(
@@ -84,9 +130,7 @@ def _longest(model: LanguageModel) -> int:
     return min(CALIBRATION_TOKENS_PER_TEXT, model.max_tokens or CALIBRATION_TOKENS_PER_TEXT)
 
 
-def cached_profile(
-    model: LanguageModel, on_text: Callable[[int, int], None] = lambda _done, _all: None
-) -> Profile:
+def cached_profile(model: LanguageModel, on_text: Callable[[int, int], None] = lambda _done, _all: None) -> Profile:
     """The model's profile from the cache folder, made from :func:`calibration_texts` where it is missing.
 
     A file that is damaged or of another release is made anew.

@@ -84,9 +84,7 @@ class ContextLoader:
         ``recompute`` events.
     """
 
-    def __init__(
-        self, model: LanguageModel, profile: Profile, source: Source, costs: LoadCosts, log: EventLog
-    ) -> None:
+    def __init__(self, model: LanguageModel, profile: Profile, source: Source, costs: LoadCosts, log: EventLog) -> None:
         self._model, self._profile, self._source = model, profile, source
         self._costs, self._log = costs, log
 
@@ -195,7 +193,12 @@ class ContextLoader:
         )
 
     async def _fetch_chunk(
-        self, manifest: Manifest, index: int, encoding: str, clock: StageClock, throughput: ThroughputEstimator
+        self,
+        manifest: Manifest,
+        index: int,
+        encoding: str,
+        clock: StageClock,
+        throughput: ThroughputEstimator,
     ) -> bytes | None:
         """Return the chunk's bytes, or None if the store does not give them."""
         chunk = manifest.chunks[index]
@@ -212,9 +215,7 @@ class ContextLoader:
             clock.network(Stage.WAIT)
         ended_s = clock.elapsed_s()
         throughput.add(len(data), ended_s - started_s)
-        self._log(
-            "fetch", chunk=index, encoding=encoding, bytes=len(data), started_s=started_s, ended_s=ended_s
-        )
+        self._log("fetch", chunk=index, encoding=encoding, bytes=len(data), started_s=started_s, ended_s=ended_s)
         return data
 
 
@@ -269,9 +270,7 @@ class _Assembly:
         except (FormatError, MismatchError) as error:
             self._log("decode_failed", chunk=index, encoding=encoding, error=str(error))
             return self._recompute(index)
-        self._log(
-            "decode", chunk=index, encoding=encoding, started_s=started_s, ended_s=self._clock.elapsed_s()
-        )
+        self._log("decode", chunk=index, encoding=encoding, started_s=started_s, ended_s=self._clock.elapsed_s())
         return encoding
 
     def _decode(self, index: int, encoding: str, data: bytes) -> torch.Tensor:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Sequence
 
+from cachegen.chunking import chunk_spans
+from cachegen.errors import InvalidInputError
 from cachegen.estimates import RecomputeCost
+from cachegen.kv_cache import KVCache
 from cachegen.loader import LoadCosts
 from cachegen.model import LanguageModel
-
-_ROUNDS = 2
 
 
 def measure_costs(
@@ -17,12 +18,14 @@ def measure_costs(
     question_ids: Sequence[int],
     decode_s: float,
 ) -> LoadCosts:
-    """Prefill a context chunk by chunk, then a question, as a load does; the first round is warm-up.
+    """Prefill a context chunk by chunk, as a load does, and fit what a prefill costs by prefix and length.
+
+    The model should have run before: a first pass is slower than those that follow.
 
     Parameters
     ----------
     context_ids : sequence of int
-        Two chunks at least, better as long as the contexts to come.
+        At least two tokens, better as many as the contexts to come.
     chunk_tokens : int
         Tokens per chunk.
     question_ids : sequence of int
@@ -33,18 +36,27 @@ def measure_costs(
     Returns
     -------
     LoadCosts
+
+    Raises
+    ------
+    InvalidInputError
+        Fewer than two context tokens: the terms of the cost could not be told apart.
     """
-    for _ in range(_ROUNDS):
-        cache = model.new_cache(len(context_ids) + len(question_ids))
-        measurements = []
-        for first in range(0, len(context_ids), chunk_tokens):
-            ids = context_ids[first : first + chunk_tokens]
-            measurements.append((first, len(ids), _seconds_of_prefill(model, cache, ids)))
-        question_s = _seconds_of_prefill(model, cache, question_ids)
-    return LoadCosts(RecomputeCost.fit(measurements), reserve_s=decode_s + question_s)
+    if len(context_ids) < 2:
+        raise InvalidInputError(f"measuring prefill needs two tokens at least, not {len(context_ids)}")
+    cache = model.new_cache(len(context_ids) + len(question_ids))
+    spans = chunk_spans(len(context_ids), chunk_tokens)
+    seconds = [_prefill_s(model, cache, context_ids[first:end]) for first, end in spans]
+    question_s = _prefill_s(model, cache, question_ids)
+    # The first chunk once more, in halves: lengths must vary for the fit to have one solution.
+    cache.truncate(0)
+    halves = chunk_spans(spans[0][1], -(-spans[0][1] // 2))
+    seconds += [_prefill_s(model, cache, context_ids[first:end]) for first, end in halves]
+    measured = [(first, end - first, spent_s) for (first, end), spent_s in zip(spans + halves, seconds, strict=True)]
+    return LoadCosts(RecomputeCost.fit(measured), reserve_s=decode_s + question_s)
 
 
-def _seconds_of_prefill(model: LanguageModel, cache: object, token_ids: Sequence[int]) -> float:
+def _prefill_s(model: LanguageModel, cache: KVCache, token_ids: Sequence[int]) -> float:
     started_s = time.perf_counter()
     model.prefill(cache, token_ids)
     return time.perf_counter() - started_s

@@ -125,9 +125,7 @@ class LanguageModel:
         return new
 
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
-        output = self._model(
-            self._ids(token_ids), cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep
-        )
+        output = self._model(self._ids(token_ids), cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
         logits: torch.Tensor = output.logits[0].float()
         return logits
 

@@ -56,9 +56,7 @@ class HttpSource:
     async def fetch(self, name: str, max_bytes: int, on_first_byte: Callable[[], None]) -> bytes:
         """See :meth:`Source.fetch`."""
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(
-                total=None, sock_connect=self._silence_s, sock_read=self._silence_s
-            )
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._silence_s, sock_read=self._silence_s)
             # as many connections as a context has index objects: chunks come one after the other
             self._session = aiohttp.ClientSession(
                 timeout=timeout,

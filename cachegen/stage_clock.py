@@ -35,7 +35,8 @@ class StageClock:
 
     def __init__(self, start_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._network, self._compute = Stage.QUEUE, None
+        self._network = Stage.QUEUE
+        self._compute: Stage | None = None
         self._last_s = self.start_s = start_s
         self._spent_s = dict.fromkeys(Stage, 0.0)
 
@@ -54,7 +55,7 @@ class StageClock:
         """Say that the compute side works on ``stage`` inside the with-block."""
         with self._lock:
             self._charge()
-            self._compute: Stage | None = stage
+            self._compute = stage
         try:
             yield
         finally:

@@ -115,7 +115,7 @@ def _make_venv() -> None:
     try:
         _say(f"virtual environment in {VENV}")
         _run([sys.executable, "-m", "venv", VENV])
-        pip = [VENV_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [VENV_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _say("Python packages: about 300 MB, a minute or two")
         _install_torch(pip)
         _run([*pip, "--editable", f"{ROOT}[dev]"])

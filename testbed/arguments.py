@@ -1,0 +1,60 @@
+"""Command line of the main job, and the one home of its defaults. Standard library only: it runs before set-up."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_EPILOG = """\
+methods: text (recompute), raw, quant8, quant4, cachegen (the paper's adaptation over all levels),
+cachegen-0 ... cachegen-4 (one level throughout, 0 the finest).
+
+exit status: 0 valid run, 2 bad input or set-up, 3 the link was not what the trace asked for,
+5 a program of the run broke down, 130 interrupted (the partial result is kept).
+"""
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse ``testbed/run.py``'s flags; ``--help`` and errors end the program as usual."""
+    parser = argparse.ArgumentParser(
+        prog="testbed/run.py",
+        description="Replay a bandwidth trace on an emulated link between a storage host and an inference host, "
+        "serve requests for long contexts over it, and report which method met the TTFT objective.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_argument_group("what is compared")
+    what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or CSV file (default: lte)")
+    what.add_argument(
+        "--methods",
+        default="text,quant8,quant4,cachegen",
+        metavar="A,B,...",
+        help="ways to bring the context (default: %(default)s)",
+    )
+    what.add_argument("--slo-ms", type=float, default=4000.0, help="TTFT objective (default: %(default)g)")
+    what.add_argument("--requests", type=int, default=6, help="requests per method (default: %(default)s)")
+    what.add_argument("--seed", type=int, default=0, help="of the trace offsets (default: %(default)s)")
+
+    context = parser.add_argument_group("model and contexts")
+    context.add_argument("--model", metavar="FOLDER|HUB", help="causal LM (default: SmolLM2-135M-Instruct)")
+    context.add_argument(
+        "--contexts",
+        metavar="FILE.jsonl",
+        help='lines of {"context": ..., "question": ...} (default: Python\'s language reference)',
+    )
+    context.add_argument("--num-contexts", type=int, default=4, help="of them (default: %(default)s)")
+    context.add_argument("--context-tokens", type=int, default=2048, help="longest context (default: %(default)s)")
+    context.add_argument("--chunk-tokens", type=int, default=512, help="tokens a chunk (default: %(default)s)")
+
+    link = parser.add_argument_group("link")
+    link.add_argument("--topology", default="single_link", help="of the network (default: %(default)s)")
+    link.add_argument("--delay-ms", type=float, default=20.0, help="one-way delay (default: %(default)g)")
+    link.add_argument("--queue-bytes", type=int, default=256_000, help="bottleneck's queue (default: %(default)s)")
+
+    run = parser.add_argument_group("run")
+    run.add_argument(
+        "--request-timeout-s", type=float, default=60.0, help="give a request up after (default: %(default)g)"
+    )
+    run.add_argument("--runs", type=Path, default=ROOT / "runs", help="where run directories go (default: runs/)")
+    return parser.parse_args(arguments)

@@ -1,0 +1,104 @@
+"""What a run is made of: one frozen, validated value that is written down before the run starts."""
+
+import argparse
+import math
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cachegen import InvalidInputError
+from testbed.methods import make_method
+
+QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Settings of one run.
+
+    Parameters
+    ----------
+    trace : str
+        Name of a shipped trace, or path of a CSV file.
+    methods : tuple of str
+        Ways to bring the context to the inference host, see ``testbed.methods``.
+    slo_ms : float
+        TTFT objective; a request that takes exactly as long meets it.
+    requests : int
+        Requests per method; request ``i`` has the same context and trace offset under every method.
+    contexts : str or None
+        JSON-lines file of contexts; None: Python's language reference.
+    num_contexts : int
+        Contexts that the requests go round.
+    context_tokens, chunk_tokens : int
+        Longest context, and the chunk that is coded and streamed on its own.
+    model : str or None
+        Folder or hub name; None: SmolLM2-135M-Instruct.
+    topology : str
+        Name in ``testbed.topologies``.
+    delay_ms : float
+        One-way delay of the link.
+    queue_bytes : int
+        Room of the bottleneck's queue.
+    request_timeout_s : float
+        When a request is given up; it then counts as a violation.
+    seed : int
+        Of the trace offsets.
+
+    Raises
+    ------
+    InvalidInputError
+        A value is out of range; the text names the setting and the value.
+    """
+
+    trace: str
+    methods: tuple[str, ...]
+    slo_ms: float
+    requests: int
+    contexts: str | None
+    num_contexts: int
+    context_tokens: int
+    chunk_tokens: int
+    model: str | None
+    topology: str
+    delay_ms: float
+    queue_bytes: int
+    request_timeout_s: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("slo_ms", "request_timeout_s"):
+            self._check(name, lambda value: math.isfinite(value) and value > 0, "a positive number")
+        self._check("delay_ms", lambda value: math.isfinite(value) and 0 <= value <= 10_000, "from 0 to 10000")
+        for name in ("requests", "num_contexts"):
+            self._check(name, lambda value: value >= 1, "at least 1")
+        for name in ("context_tokens", "chunk_tokens"):
+            self._check(name, lambda value: value >= 2, "at least 2")
+        self._check("queue_bytes", lambda value: value >= 3028, "at least 3028, two full frames")
+        self._check("methods", lambda value: 0 < len(value) == len(set(value)), "distinct names, at least one")
+        for name in self.methods:
+            make_method(name)
+
+    def _check(self, name: str, holds: Any, wanted: str) -> None:
+        value = getattr(self, name)
+        if not holds(value):
+            raise InvalidInputError(f"{name} must be {wanted}, not {value!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings, as JSON can hold them."""
+        return asdict(self)
+
+    @property
+    def slo_s(self) -> float:
+        """TTFT objective in seconds."""
+        return self.slo_ms / 1e3
+
+
+def make_config(options: argparse.Namespace) -> RunConfig:
+    """Settings out of the command line; paths become absolute, since the run works from another directory."""
+    values = {field.name: getattr(options, field.name) for field in fields(RunConfig)}
+    values["methods"] = tuple(options.methods.split(","))
+    for name in ("trace", "contexts", "model"):
+        if values[name] is not None and Path(values[name]).exists():
+            values[name] = str(Path(values[name]).resolve())
+    return RunConfig(**values)

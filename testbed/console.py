@@ -1,0 +1,63 @@
+"""What the terminal shows of a run: progress while it works, the table at its end."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from testbed.metrics import RequestRow
+from testbed.report import result_table
+
+
+class RunView:
+    """Progress bars on a terminal, plain lines elsewhere; a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "RunView":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def note(self, text: str) -> None:
+        """Print a line of its own."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def step(self, name: str, done: int, total: int) -> None:
+        """Show how far a step is; a new one gets a new bar, or a line where there is no terminal."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total)
+            if not self._console.is_terminal:
+                self.note(f"{name} ...")
+        self._progress.update(self._tasks[name], completed=done, total=total)
+
+    def request(self, row: RequestRow, place: int, total: int) -> None:
+        """Show the outcome of a request."""
+        if row.ttft_ms is None:
+            outcome = f"{row.status}: {row.error}"
+        else:
+            outcome = f"TTFT {row.ttft_ms / 1e3:6.2f} s  {'missed' if row.violation else 'met'}"
+        levels = ", ".join(f"{count} × {name}" for name, count in row.levels.items())
+        self.note(f"[{place:>3}/{total}] request {row.request} {row.method:<12} {outcome}  {levels}")
+
+    def results(self, summary: dict[str, Any], path: str) -> None:
+        """Print the table, the verdict, and where the rest is."""
+        headings, rows = result_table(summary)
+        slo_s = summary["slo"]["ttft_ms"] / 1e3
+        table = Table(title=f"TTFT over the {summary['trace']} trace, SLO {slo_s:g} s")
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading == "method" else "right")
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)
+        validity = summary["validity"]
+        partial = "" if summary["status"] == "complete" else f" (partial: {summary['status']})"
+        self.note(f"{validity['verdict']}{partial}  {'; '.join(validity['reasons'])}".rstrip())
+        self.note(f"report: {path}/report.md")

@@ -1,0 +1,79 @@
+"""One paragraph for each method on why it met or missed the objective, out of its measured figures."""
+
+from typing import Any
+
+_STAGE_WORDS = {
+    "queue": "queueing",
+    "wait": "waiting for the store's answers",
+    "fetch": "fetching",
+    "decode": "decoding",
+    "recompute": "recomputing",
+    "question_prefill": "prefill of the question",
+}
+_RECOMPUTE = "recompute"
+
+
+def explain_method(figures: dict[str, Any], slo_ms: float) -> str:
+    """Explain one entry of ``summary["methods"]``.
+
+    Parameters
+    ----------
+    figures : dict
+        The entry.
+    slo_ms : float
+        The TTFT objective.
+    """
+    sentences = [_outcome(figures)]
+    if figures["completed"]:
+        sentences += [_largest_stages(figures), *_limits(figures, slo_ms)]
+        if len(figures["levels"]) > 1:
+            sentences.append(f"Its chunks: {_chunks(figures['levels'])}.")
+    return " ".join(sentences)
+
+
+def _outcome(figures: dict[str, Any]) -> str:
+    requests, violations = figures["requests"], figures["violations"]
+    lost = requests - figures["completed"]
+    if not violations:
+        text = f"Met the SLO in all {requests} requests."
+    elif violations == requests:
+        text = f"Missed the SLO in all {requests} requests."
+    else:
+        text = f"Missed the SLO in {violations} of {requests} requests."
+    return text + (f" {lost} of them came to no first token." if lost else "")
+
+
+def _largest_stages(figures: dict[str, Any]) -> str:
+    total_ms = figures["ttft_ms"]["mean"]
+    largest = sorted(figures["stages_ms"].items(), key=lambda item: -item[1])[:2]
+    parts = [
+        f"{_STAGE_WORDS[name]} {_seconds(spent_ms)} ({spent_ms / total_ms:.0%})"
+        for name, spent_ms in largest
+        if spent_ms >= 0.05 * total_ms
+    ]
+    return f"Mean TTFT {_seconds(total_ms)}: {', '.join(parts)}."
+
+
+def _limits(figures: dict[str, Any], slo_ms: float) -> list[str]:
+    """Compare what the method needs with what link and processor give within the objective."""
+    limits = []
+    if any(name != _RECOMPUTE for name in figures["levels"]):
+        link_mbps, megabytes = figures["link_mbps_mean"], figures["bytes_mean"] / 1e6
+        fits = link_mbps * slo_ms / 8e3
+        limits.append(
+            f"It moves {megabytes:.1f} MB a request; at the {link_mbps:.1f} Mbit/s that the link had on average, "
+            f"{fits:.1f} MB arrive within the SLO."
+        )
+    if set(figures["levels"]) == {_RECOMPUTE}:
+        spent_ms = figures["stages_ms"][_RECOMPUTE]
+        relation = "alone exceeds" if spent_ms > slo_ms else "fits into"
+        limits.append(f"It moves no KV, and its prefill of {_seconds(spent_ms)} {relation} the SLO, whatever the link.")
+    return limits
+
+
+def _chunks(levels: dict[str, int]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in levels.items())
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1e3:.2f} s"

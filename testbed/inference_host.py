@@ -1,0 +1,118 @@
+"""The process on the ``gpu`` host: holds the model, stores contexts offline, then serves requests over the link.
+
+It reads one JSON object a line from standard input and answers with such lines on standard output:
+``progress``, ``ready``, ``event``, ``result`` and ``error``. It ends when its input ends.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from cachegen import CachegenError, HttpSource, Stage, StageClock, make_controller
+from cachegen.loader import ContextLoader, LoadedContext
+from testbed.methods import make_method
+from testbed.prepare import Prepared, prepare
+from testbed.quality import compare_logits
+
+
+class Answers:
+    """Writes answers as JSON lines; from any thread, one line at a time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, kind: str, **fields: Any) -> None:
+        """Send one answer."""
+        # a single write of a whole line: two threads cannot mix theirs
+        self._stream.write(json.dumps({"type": kind, **fields}) + "\n")
+        self._stream.flush()
+
+
+async def serve_request(prepared: Prepared, message: dict[str, Any], answer: Answers) -> None:
+    """Serve one request at its scheduled arrival, then compare its cache with the uncompressed one.
+
+    TTFT runs from ``arrival_s`` to the choice of the first token; the comparison comes after.
+    """
+    context = prepared.contexts[message["context"]]
+    method = make_method(message["method"])
+    source = HttpSource(message["store_url"])
+    clock = StageClock(message["arrival_s"])
+
+    def log(event: str, **fields: Any) -> None:
+        answer(
+            "event",
+            request=message["request"],
+            method=method.name,
+            event=event,
+            t_s=clock.elapsed_s(),
+            **fields,
+        )
+
+    loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log)
+    controller = make_controller(method.controller, method.encodings)
+    await asyncio.sleep(max(0.0, message["arrival_s"] - time.monotonic()))
+    result: dict[str, Any] = {"status": "ok", "error": ""}
+    try:
+        async with asyncio.timeout(message["timeout_s"]):
+            loaded = await loader.load(
+                context.key, controller, method.encodings, message["slo_s"], clock, len(context.question_ids)
+            )
+        first_token = _first_token(prepared, loaded, context.question_ids, clock)
+    except TimeoutError:
+        result |= {"status": "timed_out", "error": f"not done after {message['timeout_s']} s"}
+    except CachegenError as error:
+        result |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+    else:
+        stages_s = clock.stop()
+        result |= {
+            "ttft_ms": 1e3 * sum(stages_s.values()),
+            "stages_ms": {str(stage): 1e3 * spent_s for stage, spent_s in stages_s.items()},
+            "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
+            "first_token": first_token,
+            **_quality(prepared, loaded, context.index),
+        }
+    finally:
+        await source.close()
+    answer("result", request=message["request"], method=method.name, bytes=source.received_bytes, **result)
+
+
+def _first_token(prepared: Prepared, loaded: LoadedContext, question_ids: list[int], clock: StageClock) -> int:
+    with clock.compute(Stage.QUESTION_PREFILL):
+        return int(prepared.model.prefill(loaded.cache, question_ids).argmax())
+
+
+def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, float]:
+    context = prepared.contexts[index]
+    loaded.cache.truncate(len(context.token_ids))
+    logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
+    return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
+
+
+def main() -> None:
+    """Answer messages until the input ends."""
+    # Libraries print; only this program's own lines may reach the reader.
+    answer = Answers(os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        _run(sys.stdin, answer)
+    except CachegenError as error:
+        answer("error", error=f"{type(error).__name__}: {error}")
+
+
+def _run(messages: TextIO, answer: Answers) -> None:
+    prepared = prepare(json.loads(messages.readline()), _progress(answer))
+    answer("ready", **prepared.summary())
+    for line in messages:
+        asyncio.run(serve_request(prepared, json.loads(line), answer))
+
+
+def _progress(answer: Answers) -> Callable[[str, int, int], None]:
+    return lambda step, done, total: answer("progress", step=step, done=done, total=total)
+
+
+if __name__ == "__main__":
+    main()

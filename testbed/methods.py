@@ -1,0 +1,49 @@
+"""The ways to bring a context to the inference host: which encodings are stored, and who chooses among them."""
+
+from dataclasses import dataclass
+
+from cachegen import ENCODINGS, UnknownNameError
+
+_LADDER = tuple(str(encoding) for encoding in ENCODINGS if encoding.codec == "cachegen")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the comparison.
+
+    Parameters
+    ----------
+    name : str
+        In reports.
+    encodings : tuple of str
+        That the controller may choose from, finest first.
+    controller : str
+        Spec for ``cachegen.make_controller``.
+    """
+
+    name: str
+    encodings: tuple[str, ...]
+    controller: str
+
+
+METHODS: dict[str, Method] = {
+    # no KV travels: the text does, and the prefill is run again
+    "text": Method("text", (), "text"),
+    # the paper: a level for each chunk, or recomputation, by Algorithm 1
+    "cachegen": Method("cachegen", _LADDER, "paper"),
+    # one encoding throughout: raw, quant8, quant4, cachegen-0 ...
+    **{str(encoding): Method(str(encoding), (str(encoding),), f"fixed:{encoding}") for encoding in ENCODINGS},
+}
+
+
+def make_method(name: str) -> Method:
+    """Return the method of that name.
+
+    Raises
+    ------
+    UnknownNameError
+        There is none; the text lists those there are.
+    """
+    if name not in METHODS:
+        raise UnknownNameError(f"no method {name!r}; there are {', '.join(METHODS)}")
+    return METHODS[name]

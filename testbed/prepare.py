@@ -1,0 +1,195 @@
+"""What happens before the first request: load the model, store the contexts offline, warm up, measure costs."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cachegen import (
+    InvalidInputError,
+    LanguageModel,
+    LoadCosts,
+    Manifest,
+    Profile,
+    cached_profile,
+    calculate_kv,
+    default_model_path,
+    get_kv,
+    load_model,
+    measure_costs,
+    store_kv,
+)
+from testbed.config import QUALITY_TOKENS
+from testbed.methods import make_method
+from testbed.workload import ContextText, read_contexts, reference_contexts
+
+OnStep = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class PreparedContext:
+    """A context in the store, with what its requests and their evaluation need.
+
+    Parameters
+    ----------
+    continuation_ids : list of int
+        The tokens that follow the context in its text; they are held out for the quality comparison.
+    reference_logits : torch.Tensor
+        After each continuation token but the last, under the uncompressed cache: ``[tokens, vocabulary]``.
+    """
+
+    index: int
+    name: str
+    key: bytes
+    token_ids: list[int]
+    question_ids: list[int]
+    continuation_ids: list[int]
+    reference_logits: torch.Tensor
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that the inference host serves requests with."""
+
+    model: LanguageModel
+    profile: Profile
+    contexts: list[PreparedContext]
+    costs: LoadCosts
+
+    def summary(self) -> dict[str, Any]:
+        """For the manifest of the run."""
+        return {
+            "model": {
+                "name": self.model.name,
+                "fingerprint": self.model.fingerprint.hex(),
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+                "device": str(self.model.device),
+                "kv_shape": asdict(self.model.shape),
+                "threads": torch.get_num_threads(),
+            },
+            "profile_hash": self.profile.hash.hex(),
+            "costs": {"recompute": asdict(self.costs.recompute), "reserve_s": self.costs.reserve_s},
+            "contexts": [
+                {
+                    "name": context.name,
+                    "key": context.key.hex(),
+                    "tokens": len(context.token_ids),
+                    "bytes": _total_bytes(context.manifest),
+                }
+                for context in self.contexts
+            ],
+        }
+
+
+def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
+    """Make everything ready that must not count as TTFT.
+
+    Parameters
+    ----------
+    settings : dict
+        Of a ``RunConfig``, and ``store``: the folder that the storage host serves.
+    on_step : callable
+        Called with (step, done, total).
+    """
+    on_step("load model", 0, 1)
+    path = settings["model"] or default_model_path()
+    model = load_model(path)
+    profile = cached_profile(model, lambda done, total: on_step("calibrate codec", done, total))
+    texts = _texts(settings)
+    encodings = _encodings(settings["methods"])
+    contexts = []
+    for index, text in enumerate(texts):
+        on_step("store contexts", index, len(texts))
+        contexts.append(_store_context(index, text, model, profile, encodings, settings))
+    on_step("warm up", 0, 1)
+    costs = _warm_up(model, profile, contexts, encodings, settings)
+    on_step("warm up", 1, 1)
+    return Prepared(model, profile, contexts, costs)
+
+
+def _texts(settings: dict[str, Any]) -> list[ContextText]:
+    if settings["contexts"] is None:
+        return reference_contexts(settings["num_contexts"], settings["context_tokens"])
+    return read_contexts(Path(settings["contexts"]), settings["num_contexts"])
+
+
+def _encodings(methods: Sequence[str]) -> list[str]:
+    """Each encoding that some method may ask for, once."""
+    return list(dict.fromkeys(name for method in methods for name in make_method(method).encodings))
+
+
+def _store_context(
+    index: int,
+    text: ContextText,
+    model: LanguageModel,
+    profile: Profile,
+    encodings: list[str],
+    settings: dict[str, Any],
+) -> PreparedContext:
+    token_ids, continuation_ids = split_tokens(text, model, settings["context_tokens"])
+    cache = calculate_kv(model, token_ids, settings["chunk_tokens"])
+    # "raw" where no method streams anything: text alone needs the manifest and the tokens all the same
+    manifest = store_kv(settings["store"], model, cache, encodings or ["raw"], profile, settings["chunk_tokens"])
+    return PreparedContext(
+        index=index,
+        name=text.name,
+        key=manifest.context_key,
+        token_ids=token_ids,
+        question_ids=model.tokenize(text.question),
+        continuation_ids=continuation_ids,
+        reference_logits=model.continuation_logits(cache, continuation_ids[:-1]),
+        manifest=manifest,
+    )
+
+
+def split_tokens(text: ContextText, model: LanguageModel, context_tokens: int) -> tuple[list[int], list[int]]:
+    """Cut a text into the context and the held-out tokens behind it.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is too short to hold out anything, or context and question exceed the model's length.
+    """
+    token_ids = model.tokenize(text.text)
+    held_out = QUALITY_TOKENS + 1  # the last one is only predicted
+    length = min(context_tokens, len(token_ids) - held_out)
+    if length < 2:
+        raise InvalidInputError(
+            f"context {text.name}: {len(token_ids)} tokens; more than {held_out + 1} are needed, since {held_out} are "
+            "held out to measure quality"
+        )
+    if model.max_tokens and length + held_out > model.max_tokens:
+        raise InvalidInputError(
+            f"context {text.name}: {length} tokens and {held_out} behind them exceed the model's {model.max_tokens}"
+        )
+    return token_ids[:length], token_ids[length : length + held_out]
+
+
+def _warm_up(
+    model: LanguageModel,
+    profile: Profile,
+    contexts: list[PreparedContext],
+    encodings: list[str],
+    settings: dict[str, Any],
+) -> LoadCosts:
+    """Run every path once, so that nothing is compiled or first touched inside a TTFT; measure as it goes."""
+    longest = max(contexts, key=lambda context: len(context.token_ids))
+    chunk_tokens = settings["chunk_tokens"]
+    chunks = -(-len(longest.token_ids) // chunk_tokens)
+    decode_s = 0.0
+    for encoding in encodings:
+        for _ in range(2):  # the first round may compile
+            started_s = time.perf_counter()
+            get_kv(settings["store"], model, longest.key, encoding, profile)
+            spent_s = time.perf_counter() - started_s
+        decode_s = max(decode_s, spent_s / chunks)
+    return measure_costs(model, longest.token_ids, chunk_tokens, longest.question_ids, decode_s)
+
+
+def _total_bytes(manifest: Manifest) -> dict[str, int]:
+    names = manifest.chunks[0].encodings
+    return {name: sum(chunk.encodings[name] for chunk in manifest.chunks) for name in names}

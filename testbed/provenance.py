@@ -1,0 +1,48 @@
+"""What a result depends on besides its settings: code, machine, software."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("aiohttp", "mininet", "numba", "numpy", "torch", "transformers", "xxhash")
+
+
+def describe_environment() -> dict[str, Any]:
+    """Facts about code, host and software, for ``manifest.json``."""
+    return {
+        "started_utc": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "command": sys.argv,
+        "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
+        "host": {
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        },
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """Output of git, None where there is no git or no repository (an unpacked archive)."""
+    # safe.directory: the run may be root's and the checkout another user's
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

@@ -1,0 +1,105 @@
+"""A run's directory: made anew, never overwritten, readable at any moment of the run."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.metrics import STAGES, RequestRow
+
+_REQUEST_COLUMNS = (
+    "request",
+    "method",
+    "context",
+    "trace_offset_s",
+    "status",
+    "slo_ms",
+    "violation",
+    "ttft_ms",
+    *(f"stages_ms.{stage}" for stage in STAGES),
+    "bytes",
+    "kl",
+    "agreement",
+    "dppl",
+    "levels",
+    "link_mbps",
+    "error",
+)
+
+
+class RunDir:
+    """Creates the directory and writes its files.
+
+    Parameters
+    ----------
+    parent : Path
+        Where the runs are; ``parent/latest`` will point to this one.
+    label : str
+        Part of the name, which also has the UTC time and, where that is taken, a number.
+    """
+
+    def __init__(self, parent: Path, label: str) -> None:
+        self.path = _make_directory(parent, label)
+        self._point_latest(parent)
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write one of the JSON files; readers see the old one or the new one, never a part."""
+        self._replace(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file, whole or not at all."""
+        self._replace(name, text)
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Append a line to ``events.jsonl``."""
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, allow_nan=False) + "\n")
+
+    def add_request(self, row: RequestRow) -> None:
+        """Append a row to ``requests.csv``; nested fields get the path they have in ``summary.json``."""
+        cells = {name: getattr(row, name) for name in _REQUEST_COLUMNS if hasattr(row, name)}
+        cells |= {f"stages_ms.{stage}": spent_ms for stage, spent_ms in row.stages_ms.items()}
+        cells |= {"violation": int(row.violation), "levels": json.dumps(row.levels)}
+        self._append_rows("requests.csv", _REQUEST_COLUMNS, [cells])
+
+    def add_link_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows to ``link.csv``; all have the same columns."""
+        listed = list(rows)
+        if listed:
+            self._append_rows("link.csv", tuple(listed[0]), listed)
+
+    def _append_rows(self, name: str, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> None:
+        path = self.path / name
+        is_new = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            if is_new:
+                writer.writeheader()
+            writer.writerows(rows)
+
+    def _replace(self, name: str, text: str) -> None:
+        scratch = self.path / f".{name}.part"
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(self.path / name)
+
+    def _point_latest(self, parent: Path) -> None:
+        scratch = parent / f".latest-{os.getpid()}-{self.path.name}"
+        scratch.symlink_to(self.path.name)
+        scratch.replace(parent / "latest")
+
+
+def _make_directory(parent: Path, label: str) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{label}"
+    number = 1
+    while True:
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path

@@ -1,0 +1,108 @@
+"""What is asked of the system: contexts with questions, and when each request meets which stretch of the trace."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pydoc_data.topics import topics
+
+from cachegen import InvalidInputError
+
+_DEFAULT_QUESTION = "\n\nQuestion: What is described above? Answer in one sentence.\nAnswer:"
+# Long enough for any tokenizer: English has about four characters a token.
+_CHARACTERS_PER_TOKEN = 8
+
+
+@dataclass(frozen=True)
+class ContextText:
+    """A long text and the question about it."""
+
+    name: str
+    text: str
+    question: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of the schedule; every method serves it once.
+
+    Parameters
+    ----------
+    index : int
+        Place in the schedule.
+    context : int
+        Index of its context.
+    trace_offset_s : float
+        Where in the trace the link is when the request arrives.
+    """
+
+    index: int
+    context: int
+    trace_offset_s: float
+
+
+def reference_contexts(count: int, context_tokens: int) -> list[ContextText]:
+    """Contexts from Python's language reference, which every Python ships, spread evenly over it."""
+    book = "\n\n".join(topics[name] for name in sorted(topics))
+    length = context_tokens * _CHARACTERS_PER_TOKEN
+    starts = [index * len(book) // count for index in range(count)]
+    # from the next line on; round the end of the book, so that the last one is as long as the rest
+    starts = [book.find("\n", start) + 1 for start in starts]
+    endless = book + "\n\n" + book[:length]
+    return [
+        ContextText(f"python-reference-{index}", endless[start : start + length], _DEFAULT_QUESTION)
+        for index, start in enumerate(starts)
+    ]
+
+
+def read_contexts(path: Path, count: int) -> list[ContextText]:
+    """Contexts from a JSON-lines file: ``{"context": text, "question": text, "id": name}``, the last two optional.
+
+    Raises
+    ------
+    InvalidInputError
+        No such file, or a line that is not such an object; the text names the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not rows:
+        raise InvalidInputError(f"{path}: holds no context")
+    return [_parse_context(path, number, line) for number, line in rows[:count]]
+
+
+def _parse_context(path: Path, number: int, line: str) -> ContextText:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InvalidInputError(f"{path}:{number}: not JSON: {error}") from error
+    if not isinstance(row, dict) or not isinstance(row.get("context"), str) or not row["context"]:
+        raise InvalidInputError(f'{path}:{number}: needs a field "context" with a text')
+    question, name = row.get("question", _DEFAULT_QUESTION), row.get("id", f"{path.stem}-{number}")
+    if not isinstance(question, str) or not question:
+        raise InvalidInputError(f"{path}:{number}: question must be a text, not {question!r}")
+    return ContextText(str(name), row["context"], question)
+
+
+def make_schedule(requests: int, num_contexts: int, trace_period_s: float, seed: int) -> list[Request]:
+    """Seeded trace offsets, uniform over the trace, so that no request meets the trace's beginning by rule."""
+    return [
+        Request(
+            index=index,
+            context=index % num_contexts,
+            trace_offset_s=random.Random(f"{seed}/{index}").uniform(0.0, trace_period_s),
+        )
+        for index in range(requests)
+    ]
+
+
+def interleave(requests: Sequence[Request], methods: Sequence[str]) -> list[tuple[Request, str]]:
+    """Every request under every method; the order of methods rotates, so that none profits from its place."""
+    return [
+        (request, methods[(place + request.index) % len(methods)])
+        for request in requests
+        for place in range(len(methods))
+    ]

@@ -1,0 +1,42 @@
+"""Folders that are built once, whole or not at all."""
+
+import pytest
+
+from cachegen.cache_dir import build_folder_once, cache_dir
+
+
+def test_the_cache_folder_follows_the_xdg_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "cachegen"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_dir() == tmp_path / "home" / ".cache" / "cachegen"
+
+
+def test_a_folder_is_built_once(tmp_path):
+    target = tmp_path / "deep" / "target"
+    assert build_folder_once(target, lambda folder: (folder / "x").write_text("1")) == target
+    build_folder_once(target, lambda folder: pytest.fail("built again"))
+    assert (target / "x").read_text() == "1"
+
+
+def test_a_failed_build_leaves_nothing(tmp_path):
+    def fail(folder):
+        (folder / "half").touch()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        build_folder_once(tmp_path / "target", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_builders_the_first_to_finish_wins(tmp_path):
+    target = tmp_path / "target"
+
+    def build_while_another_finishes(folder):
+        (folder / "x").write_text("second")
+        build_folder_once(target, lambda inner: (inner / "x").write_text("first"))
+
+    build_folder_once(target, build_while_another_finishes)
+    assert (target / "x").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]

@@ -1,0 +1,203 @@
+"""Loading over a real server: right values whatever is missing, damaged or slow."""
+
+import asyncio
+import time
+
+import pytest
+import torch
+from storage_server import running_server
+from stored_context import CHUNK_TOKENS, COSTS, LADDER, store_context
+from tiny_models import random_tokens, tiny_llama
+
+from cachegen import (
+    ContextLoader,
+    HttpSource,
+    MismatchError,
+    ObjectNotFoundError,
+    Stage,
+    StageClock,
+    StoreUnavailableError,
+    make_controller,
+)
+from cachegen.manifest import chunk_name, manifest_name
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    return store_context(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    return store_context(tmp_path)
+
+
+def load(stored, url, spec, encodings, slo_s=60.0, model=None, profile=None):
+    """Load over HTTP; return the loaded context, the events and the clock."""
+    events = []
+
+    async def run():
+        source, clock = HttpSource(url), StageClock(time.monotonic())
+        loader = ContextLoader(
+            model or stored.model,
+            profile or stored.profile,
+            source,
+            COSTS,
+            lambda event, **fields: events.append((event, fields)),
+        )
+        try:
+            controller = make_controller(spec, encodings)
+            loaded = await loader.load(stored.manifest.context_key, controller, encodings, slo_s, clock)
+        finally:
+            await source.close()
+        return loaded, clock, source
+
+    loaded, clock, source = asyncio.run(run())
+    return loaded, events, clock, source
+
+
+def test_raw_chunks_over_http_give_the_very_cache(stored):
+    with running_server(stored.root) as server:
+        loaded, events, _, source = load(stored, server.url, "fixed:raw", ["raw"])
+
+    assert torch.equal(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
+    assert loaded.cache.token_ids == stored.cache.token_ids
+    assert loaded.chunk_sources == ("raw",) * 4
+    chunk_bytes = sum(fields["bytes"] for event, fields in events if event == "fetch")
+    assert chunk_bytes == sum(chunk.encodings["raw"] for chunk in stored.manifest.chunks)
+    assert source.received_bytes > chunk_bytes
+
+
+def test_text_fetches_no_chunk_and_recomputes_the_same_cache(stored):
+    with running_server(stored.root) as server:
+        loaded, events, clock, source = load(stored, server.url, "text", [])
+
+    torch.testing.assert_close(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
+    assert loaded.chunk_sources == ("recompute",) * 4
+    assert not any(event == "fetch" for event, _ in events)
+    assert source.received_bytes < stored.manifest.chunks[0].encodings["cachegen-4"] + 4096
+    assert clock.stop()[Stage.RECOMPUTE] > 0
+
+
+def test_coded_chunks_follow_recomputed_ones(stored):
+    class Alternating:
+        """Recomputes the even chunks and streams the odd ones."""
+
+        def decide(self, state):
+            spec = "text" if state.next_chunk % 2 == 0 else "fixed:raw"
+            return make_controller(spec, ["raw"]).decide(state)
+
+    async def run(url):
+        source = HttpSource(url)
+        loader = ContextLoader(stored.model, stored.profile, source, COSTS, lambda *_, **__: None)
+        clock = StageClock(time.monotonic())
+        loaded = await loader.load(stored.manifest.context_key, Alternating(), ["raw"], 60.0, clock)
+        await source.close()
+        return loaded
+
+    with running_server(stored.root) as server:
+        loaded = asyncio.run(run(server.url))
+
+    assert loaded.chunk_sources == ("recompute", "raw", "recompute", "raw")
+    torch.testing.assert_close(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
+
+
+def test_the_papers_controller_streams_when_recomputing_takes_too_long(stored):
+    with running_server(stored.root) as server:
+        loaded, events, clock, _ = load(stored, server.url, "paper", LADDER, slo_s=0.9)
+
+    decisions = [fields for event, fields in events if event == "decision"]
+    # three chunks and the tail at a second each exceed the deadline; the medium level comes first, unmeasured
+    assert decisions[0]["action"] == "cachegen-2"
+    assert decisions[0]["throughput_bps"] is None
+    assert all(fields["throughput_bps"] > 0 for fields in decisions[1:])
+    assert loaded.chunk_sources == tuple(fields["action"] for fields in decisions)
+    assert sum(clock.stop().values()) == pytest.approx(clock.elapsed_s(), abs=0.01)
+
+
+def test_the_papers_controller_recomputes_when_that_fits(stored):
+    with running_server(stored.root) as server:
+        loaded, _, _, _ = load(stored, server.url, "paper", LADDER, slo_s=60.0)
+    assert loaded.chunk_sources == ("recompute",) * 4
+
+
+def chunk_path(stored, index, encoding):
+    return stored.root / chunk_name(stored.manifest.chunks[index].key, encoding)
+
+
+def test_a_missing_chunk_is_recomputed_and_logged(fresh):
+    chunk_path(fresh, 1, "raw").unlink()
+    with running_server(fresh.root) as server:
+        loaded, events, _, _ = load(fresh, server.url, "fixed:raw", ["raw"])
+
+    assert loaded.chunk_sources == ("raw", "recompute", "raw", "raw")
+    torch.testing.assert_close(loaded.cache.chunk(0, 56), fresh.cache.chunk(0, 56))
+    [failure] = [fields for event, fields in events if event == "fetch_failed"]
+    assert failure["chunk"] == 1
+    assert "no such object" in failure["error"]
+
+
+def test_a_damaged_chunk_is_recomputed_and_logged(fresh):
+    path = chunk_path(fresh, 2, "cachegen-0")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with running_server(fresh.root) as server:
+        loaded, events, _, _ = load(fresh, server.url, "fixed:cachegen-0", ["cachegen-0"])
+
+    assert loaded.chunk_sources == ("cachegen-0", "cachegen-0", "recompute", "cachegen-0")
+    [failure] = [fields for event, fields in events if event == "decode_failed"]
+    assert failure["chunk"] == 2
+
+
+def test_another_contexts_chunk_in_the_right_place_is_refused_and_recomputed(fresh):
+    foreign = chunk_path(fresh, 0, "raw").read_bytes()
+    path = chunk_path(fresh, 1, "raw")
+    path.write_bytes(foreign)
+    with running_server(fresh.root) as server:
+        loaded, events, _, _ = load(fresh, server.url, "fixed:raw", ["raw"])
+
+    assert loaded.chunk_sources == ("raw", "recompute", "raw", "raw")
+    assert "chunk_key" in next(fields["error"] for event, fields in events if event == "decode_failed")
+    torch.testing.assert_close(loaded.cache.chunk(0, 56), fresh.cache.chunk(0, 56))
+
+
+def test_another_level_in_the_right_place_is_refused_and_recomputed(fresh):
+    chunk_path(fresh, 0, "cachegen-0").write_bytes(chunk_path(fresh, 0, "cachegen-4").read_bytes())
+    with running_server(fresh.root) as server:
+        loaded, _, _, _ = load(fresh, server.url, "fixed:cachegen-0", ["cachegen-0"])
+    assert loaded.chunk_sources[0] == "recompute"
+
+
+def test_another_models_context_is_refused(stored):
+    with running_server(stored.root) as server, pytest.raises(MismatchError, match="model fingerprint"):
+        load(stored, server.url, "fixed:raw", ["raw"], model=tiny_llama(seed=7))
+
+
+def test_an_absent_context_is_named(fresh):
+    (fresh.root / manifest_name(fresh.manifest.context_key)).unlink()
+    with running_server(fresh.root) as server, pytest.raises(ObjectNotFoundError, match="manifests/"):
+        load(fresh, server.url, "fixed:raw", ["raw"])
+
+
+def test_a_server_that_is_not_there_is_an_error_not_a_hang(stored):
+    with running_server(stored.root) as server:
+        pass
+    with pytest.raises(StoreUnavailableError, match="ClientConnectorError"):
+        load(stored, server.url, "fixed:raw", ["raw"])
+
+
+def test_a_context_shorter_than_a_chunk_loads(tmp_path):
+    short = store_context(tmp_path, tokens=CHUNK_TOKENS - 5)
+    with running_server(short.root) as server:
+        loaded, _, _, _ = load(short, server.url, "fixed:raw", ["raw"])
+    assert torch.equal(loaded.cache.chunk(0, 11), short.cache.chunk(0, 11))
+
+
+def test_a_loaded_cache_answers_as_the_calculated_one(stored):
+    question = random_tokens(4, seed=3)
+    options = {"max_new_tokens": 10, "do_sample": False}
+    with running_server(stored.root) as server:
+        loaded, _, _, _ = load(stored, server.url, "fixed:raw", ["raw"])
+    answer = stored.model.generate(loaded.cache, question, **options)
+    assert answer == stored.model.generate(stored.cache, question, **options)

@@ -1,0 +1,93 @@
+"""A model's cache, filled in any way, continues as the plain model does."""
+
+import pytest
+import torch
+from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
+from transformers import MambaConfig, MambaForCausalLM, T5Config, T5ForConditionalGeneration
+
+from cachegen import InvalidInputError, LanguageModel, UnsupportedModelError, load_model
+
+FAMILIES = [tiny_llama, tiny_gpt2, tiny_sliding]
+
+
+def plain_logits(model, tokens):
+    with torch.inference_mode():
+        return model._model(torch.tensor([tokens])).logits[0].float()
+
+
+@pytest.mark.parametrize("make", FAMILIES)
+def test_chunked_prefill_gives_the_logits_of_the_plain_model(make):
+    model, tokens = make(), random_tokens(60)
+    cache = model.new_cache(8)
+    for first in range(0, 60, 13):
+        logits = model.prefill(cache, tokens[first : first + 13])
+
+    torch.testing.assert_close(logits, plain_logits(model, tokens)[-1])
+
+
+@pytest.mark.parametrize("make", FAMILIES)
+def test_a_cache_rebuilt_from_its_chunks_generates_what_plain_generate_does(make):
+    model, context, question = make(), random_tokens(50), random_tokens(5, seed=9)
+    source = model.new_cache(50)
+    model.prefill(source, context)
+    cache = model.new_cache(1)
+    for first in range(0, 50, 20):
+        end = min(first + 20, 50)
+        cache.append(source.chunk(first, end), context[first:end])
+
+    options = {"max_new_tokens": 12, "do_sample": False}
+    ids = torch.tensor([context + question])
+    plain = model._model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    assert model.generate(cache, question, **options) == plain[0, ids.shape[1] :].tolist()
+    assert cache.token_ids == context
+
+
+def test_continuation_logits_leave_the_cache_as_it_was():
+    model, tokens = tiny_llama(), random_tokens(40)
+    cache = model.new_cache(40)
+    model.prefill(cache, tokens[:30])
+    logits = model.continuation_logits(cache, tokens[30:])
+
+    assert cache.num_tokens == cache.past.get_seq_length() == 30
+    torch.testing.assert_close(logits, plain_logits(model, tokens)[30:])
+
+
+def test_shape_is_read_off_the_model():
+    shape = tiny_gpt2().shape
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (2, 4, 6)
+
+
+def test_fingerprint_tells_models_apart_and_is_the_same_every_time():
+    assert tiny_llama().fingerprint == tiny_llama().fingerprint
+    different = {
+        tiny_llama().fingerprint,
+        tiny_llama(seed=5).fingerprint,
+        tiny_llama(layers=2).fingerprint,
+        tiny_gpt2().fingerprint,
+        LanguageModel(tiny_llama()._model.to(torch.bfloat16), None, "bf16").fingerprint,
+    }
+    assert len(different) == 5
+
+
+def test_models_without_one_kv_cache_are_refused_by_name():
+    encoder_decoder = T5ForConditionalGeneration(
+        T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
+    )
+    state_space = MambaForCausalLM(
+        MambaConfig(vocab_size=VOCABULARY, hidden_size=16, state_size=4, num_hidden_layers=1)
+    )
+    with pytest.raises(UnsupportedModelError, match="t5: an encoder-decoder"):
+        LanguageModel(encoder_decoder.eval(), None, "t5")
+    with pytest.raises(UnsupportedModelError, match="mamba: needs one K and one V tensor"):
+        LanguageModel(state_space.eval(), None, "mamba")
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match=str(tmp_path)):
+        load_model(tmp_path)
+
+
+def test_generation_needs_a_question():
+    model = tiny_llama()
+    with pytest.raises(InvalidInputError, match="at least one token"):
+        model.generate(model.new_cache(4), [])

@@ -1,0 +1,56 @@
+"""Settings: defaults, validation, paths."""
+
+import dataclasses
+
+import pytest
+
+from cachegen import InvalidInputError, UnknownNameError
+from testbed.arguments import parse_arguments
+from testbed.config import make_config
+
+
+def config(*flags):
+    return make_config(parse_arguments(flags))
+
+
+def test_the_default_run_compares_text_quantization_and_the_paper():
+    assert config().methods == ("text", "quant8", "quant4", "cachegen")
+    assert config().trace == "lte"
+    assert config().num_contexts >= 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--slo-ms", "0"], "slo_ms must be a positive number, not 0.0"),
+        (["--slo-ms", "nan"], "slo_ms must be a positive number, not nan"),
+        (["--delay-ms", "-1"], "delay_ms must be from 0 to 10000, not -1.0"),
+        (["--requests", "0"], "requests must be at least 1, not 0"),
+        (["--chunk-tokens", "1"], "chunk_tokens must be at least 2, not 1"),
+        (["--queue-bytes", "100"], "queue_bytes must be at least 3028"),
+        (["--methods", "text,text"], "methods must be distinct names"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(flags, message):
+    with pytest.raises(InvalidInputError, match=message):
+        config(*flags)
+
+
+def test_an_unknown_method_is_refused_with_those_there_are():
+    with pytest.raises(UnknownNameError, match=r"no method 'gzip'; there are text, cachegen, raw"):
+        config("--methods", "text,gzip")
+
+
+def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
+    (tmp_path / "mine.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    assert config("--trace", "mine.csv").trace == str(tmp_path / "mine.csv")
+    assert config("--trace", "lte").trace == "lte"
+
+
+def test_settings_can_be_written_down_and_read_back():
+    settings = config().to_json()
+    settings["methods"] = tuple(settings["methods"])
+    assert type(config())(**settings) == config()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().seed = 3

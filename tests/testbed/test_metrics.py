@@ -1,0 +1,62 @@
+"""Figures of a method, from rows."""
+
+import pytest
+
+from testbed.metrics import STAGES, RequestRow, percentile, summarize_method
+
+
+def row(ttft_ms, **fields):
+    defaults = {
+        "request": 0,
+        "method": "m",
+        "context": "c",
+        "trace_offset_s": 0.0,
+        "slo_ms": 1000.0,
+        "status": "ok" if ttft_ms is not None else "failed",
+        "ttft_ms": ttft_ms,
+        "stages_ms": dict.fromkeys(STAGES, (ttft_ms or 0) / len(STAGES)),
+        "bytes": 100,
+        "kl": 0.1,
+        "agreement": 1.0,
+        "dppl": 0.0,
+        "levels": {"quant8": 4},
+        "link_mbps": 10.0,
+    }
+    return RequestRow(**(defaults | fields))
+
+
+@pytest.mark.parametrize(("ttft_ms", "violation"), [(999.9, False), (1000.0, False), (1000.1, True), (None, True)])
+def test_exactly_in_time_meets_the_slo_and_no_token_misses_it(ttft_ms, violation):
+    assert row(ttft_ms).violation is violation
+
+
+def test_a_failed_request_counts_in_the_rate_and_not_in_the_means():
+    figures = summarize_method([row(500.0), row(1500.0), row(None, levels={}, bytes=7)])
+
+    assert figures["requests"] == 3
+    assert figures["completed"] == 2
+    assert figures["violations"] == 2
+    assert figures["slo_violation_rate"] == pytest.approx(2 / 3)
+    assert figures["ttft_ms"] == {"mean": 1000.0, "p50": 500.0, "p95": 1500.0}
+    assert figures["bytes_mean"] == 100
+    assert figures["levels"] == {"quant8": 8}
+
+
+def test_mean_stages_sum_to_the_mean_ttft():
+    figures = summarize_method([row(500.0), row(1500.0), row(250.0)])
+    assert sum(figures["stages_ms"].values()) == pytest.approx(figures["ttft_ms"]["mean"])
+
+
+def test_a_method_of_which_nothing_completed_has_no_means():
+    figures = summarize_method([row(None), row(None)])
+    assert figures["slo_violation_rate"] == 1.0
+    assert figures["ttft_ms"] == {"mean": None, "p50": None, "p95": None}
+    assert figures["kl_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [([3.0], 50, 3.0), ([1.0, 2.0, 3.0, 4.0], 50, 2.0), (list(range(1, 21)), 95, 19), ([1.0, 9.0], 95, 9.0)],
+)
+def test_percentile_is_a_value_that_occurred(values, percent, expected):
+    assert percentile(values, percent) == expected

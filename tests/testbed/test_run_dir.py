@@ -1,0 +1,56 @@
+"""A run's directory."""
+
+import csv
+import json
+
+import pytest
+
+from testbed.metrics import STAGES, RequestRow
+from testbed.run_dir import RunDir
+
+ROW = RequestRow(
+    request=1,
+    method="cachegen",
+    context="c, with a comma",
+    trace_offset_s=1.5,
+    slo_ms=4000.0,
+    status="ok",
+    ttft_ms=2100.0,
+    stages_ms=dict.fromkeys(STAGES, 350.0),
+    bytes=12345,
+    kl=0.01,
+    agreement=0.97,
+    dppl=-0.1,
+    levels={"cachegen-2": 3, "recompute": 1},
+    link_mbps=20.0,
+)
+
+
+def test_two_runs_of_one_second_get_two_directories_and_latest_is_the_newer(tmp_path):
+    runs = [RunDir(tmp_path, "lte") for _ in range(3)]
+    assert len({run.path for run in runs}) == 3
+    assert (tmp_path / "latest").resolve() == runs[-1].path
+
+
+def test_rows_of_requests_carry_the_names_of_the_summary(tmp_path):
+    run = RunDir(tmp_path, "lte")
+    run.add_request(ROW)
+    run.add_request(RequestRow(request=2, method="text", context="c", trace_offset_s=0.0, slo_ms=1.0, status="failed"))
+    with (run.path / "requests.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+
+    assert first["context"] == "c, with a comma"
+    assert float(first["ttft_ms"]) == sum(float(first[f"stages_ms.{stage}"]) for stage in STAGES)
+    assert json.loads(first["levels"]) == ROW.levels
+    assert (first["violation"], second["violation"]) == ("0", "1")
+    assert second["ttft_ms"] == second["kl"] == second["stages_ms.fetch"] == ""
+
+
+def test_json_files_are_replaced_whole_and_hold_no_nan(tmp_path):
+    run = RunDir(tmp_path, "lte")
+    run.write_json("summary.json", {"a": 1})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        run.write_json("summary.json", {"a": float("nan")})
+
+    assert json.loads((run.path / "summary.json").read_text()) == {"a": 1}
+    assert [path.name for path in run.path.iterdir()] == ["summary.json"]
