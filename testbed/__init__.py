@@ -1,0 +1,1 @@
+"""The testbed: an emulated link, trace replay, workload, measurement and report around cachegen."""
