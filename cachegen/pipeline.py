@@ -23,9 +23,7 @@ class DecodedChunk:
     identity: ChunkIdentity
 
 
-def encode_chunk(
-    kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, profile: Profile | None
-) -> bytes:
+def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, profile: Profile | None) -> bytes:
     """Encode one chunk.
 
     Parameters

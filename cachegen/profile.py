@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,9 +73,7 @@ class Profile:
                 f"model_fingerprint has {len(self.model_fingerprint)} bytes, must have {FINGERPRINT_BYTES}"
             )
         if len(self.tables.deltas) != len(LEVEL_MULTIPLIERS):
-            raise FormatError(
-                f"profile has {len(self.tables.deltas)} levels, must have {len(LEVEL_MULTIPLIERS)}"
-            )
+            raise FormatError(f"profile has {len(self.tables.deltas)} levels, must have {len(LEVEL_MULTIPLIERS)}")
         for name, table in _named_tables(self.tables):
             if table.first.shape != (self.shape.rows, self.shape.channels):
                 raise FormatError(f"profile table {name} is {table.first.shape}, its model has {self.shape}")
@@ -127,9 +125,7 @@ class ProfileBuilder:
         """Profile of all contexts so far; InvalidInputError if they have no deltas to count."""
         if not self._deltas[0].any():
             raise InvalidInputError("a profile needs at least one context of 2 tokens or more")
-        tables = CodecTables(
-            build_tables(self._anchors), tuple(build_tables(counts) for counts in self._deltas)
-        )
+        tables = CodecTables(build_tables(self._anchors), tuple(build_tables(counts) for counts in self._deltas))
         return Profile(self._shape, self._fingerprint, tables)
 
 
@@ -138,15 +134,15 @@ def save_profile(profile: Profile, path: str | Path) -> None:
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
     data = save(dict(_named_arrays(profile.tables)), metadata=metadata)
     target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-        try:
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            Path(file.name).replace(target)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -179,9 +175,7 @@ def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
     with safetensors.safe_open(str(path), framework="numpy") as file:
         header = json.loads((file.metadata() or {})[_METADATA_KEY])
         if header["schema"] != PROFILE_SCHEMA:
-            raise VersionError(
-                f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}"
-            )
+            raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}")
         if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]

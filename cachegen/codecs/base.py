@@ -62,6 +62,4 @@ def check_section_ids(codec: str, sections: Mapping[int, memoryview], expected: 
 def check_section_length(codec: str, section_id: int, body: memoryview, expected: int) -> None:
     """Refuse a section that is not exactly as long as the header's shape implies."""
     if len(body) != expected:
-        raise FormatError(
-            f"codec {codec}: section {section_id} has {len(body)} bytes, its shape implies {expected}"
-        )
+        raise FormatError(f"codec {codec}: section {section_id} has {len(body)} bytes, its shape implies {expected}")

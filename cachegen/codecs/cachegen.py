@@ -97,9 +97,7 @@ class CachegenCodec:
         if not deltas:
             nothing = np.empty((rows, channels, 0), dtype=np.int32)
             return Quantized(scale_bits, anchors, np.zeros(rows, dtype=np.float32), nothing)
-        check_section_length(
-            self.name, SECTION_DELTA_SIGMAS, sections[SECTION_DELTA_SIGMAS], rows * SIGMA_BYTES
-        )
+        check_section_length(self.name, SECTION_DELTA_SIGMAS, sections[SECTION_DELTA_SIGMAS], rows * SIGMA_BYTES)
         sigmas = self._read_sigmas(sections[SECTION_DELTA_SIGMAS])
         symbols = self._read_symbols(sections, SECTION_DELTA_STREAMS, deltas, delta_tables, DELTA_LARGEST)
         return Quantized(scale_bits, anchors, sigmas, symbols)

@@ -61,29 +61,19 @@ class QuantizeCodec:
         del level, tables
         check_section_ids(self.name, sections, (SECTION_SCALES, SECTION_SYMBOLS))
         num_scales = layout.shape.rows * layout.num_tokens
-        packed_bytes = (layout.num_elements * self._bits + 7) // 8
+        packed_bytes = layout.num_elements * self._bits // 8
         check_section_length(self.name, SECTION_SCALES, sections[SECTION_SCALES], num_scales * SCALE_BYTES)
         check_section_length(self.name, SECTION_SYMBOLS, sections[SECTION_SYMBOLS], packed_bytes)
-        scales = torch.from_numpy(
-            scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES]))
-        )
-        symbols = self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements)
+        scales = torch.from_numpy(scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES])))
+        symbols = self._read_symbols(sections[SECTION_SYMBOLS])
         x = torch.from_numpy(symbols).float().sub_(self._largest).reshape(num_scales, layout.shape.channels)
         finite = torch.finfo(layout.dtype.torch)
         x = x.mul_(scales[:, None]).clamp_(finite.min, finite.max)
         return x.to(layout.dtype.torch).reshape(layout.tensor_shape)
 
-    def _read_symbols(self, body: memoryview, num_elements: int) -> npt.NDArray[np.uint8]:
-        symbols = np.frombuffer(body, dtype=np.uint8)
-        if self._bits == 4:
-            symbols = unpack_nibbles(symbols)
-            if symbols[num_elements:].any():
-                raise FormatError(
-                    f"codec {self.name}: section {SECTION_SYMBOLS}: the padding nibble is not 0"
-                )
-        else:
-            symbols = symbols.copy()
-        symbols = symbols[:num_elements]
+    def _read_symbols(self, body: memoryview) -> npt.NDArray[np.uint8]:
+        packed = np.frombuffer(body, dtype=np.uint8)
+        symbols = unpack_nibbles(packed) if self._bits == 4 else packed.copy()
         if int(symbols.max()) > 2 * self._largest:
             at = int(symbols.argmax())
             raise FormatError(
@@ -94,13 +84,12 @@ class QuantizeCodec:
 
 
 def pack_nibbles(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Two 4-bit symbols to a byte, the earlier one low; an odd tail is padded with 0."""
-    padded = np.append(symbols, np.zeros(len(symbols) % 2, dtype=np.uint8))
-    return padded[0::2] | (padded[1::2] << np.uint8(4))
+    """Two 4-bit symbols to a byte, the earlier one low; K and V make their number even."""
+    return symbols[0::2] | (symbols[1::2] << np.uint8(4))
 
 
 def unpack_nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Inverse of ``pack_nibbles``, padding included: twice as many symbols as bytes."""
+    """Inverse of ``pack_nibbles``."""
     symbols = np.empty(2 * len(packed), dtype=np.uint8)
     symbols[0::2] = packed & np.uint8(0xF)
     symbols[1::2] = packed >> np.uint8(4)

@@ -102,6 +102,4 @@ def _check_ends(states: U64, extra_words: I64, extra_escapes: I64) -> None:
         if (states[row] != STATE_LOW).any():
             raise FormatError(f"rANS stream of row {row}: a lane does not end in its start state")
         if extra_escapes[row] != 0:
-            raise FormatError(
-                f"rANS stream of row {row}: used {extra_escapes[row]:+d} escapes of those it has"
-            )
+            raise FormatError(f"rANS stream of row {row}: used {extra_escapes[row]:+d} escapes of those it has")

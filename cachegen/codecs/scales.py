@@ -36,7 +36,5 @@ def read_scales(codec: str, section_id: int, body: memoryview) -> npt.NDArray[np
     bad = bits >= _INFINITY
     if bad.any():
         at = int(bad.argmax())
-        raise FormatError(
-            f"codec {codec}: section {section_id}: scale {at} is {int(bits[at]):#06x}, not finite >= 0"
-        )
+        raise FormatError(f"codec {codec}: section {section_id}: scale {at} is {int(bits[at]):#06x}, not finite >= 0")
     return bits

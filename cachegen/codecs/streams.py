@@ -83,9 +83,7 @@ def _read_head(body: memoryview, rows: int) -> tuple[int, int]:
     return lanes, escape_bytes
 
 
-def _check_counts(
-    num_words: I64, num_escapes: I64, lanes: int, num_tokens: int, tables: FrequencyTables
-) -> None:
+def _check_counts(num_words: I64, num_escapes: I64, lanes: int, num_tokens: int, tables: FrequencyTables) -> None:
     num_symbols = tables.channels * num_tokens
     for name, counts in (("words", num_words), ("escapes", num_escapes)):
         row = int(counts.argmax())

@@ -93,13 +93,9 @@ class FrequencyTables:
         wanted = {"first": np.uint8, "count": np.uint8, "frequencies": np.uint16}
         for name, dtype in wanted.items():
             if getattr(self, name).dtype != dtype:
-                raise FormatError(
-                    f"frequency tables: {name} is {getattr(self, name).dtype}, not {dtype.__name__}"
-                )
+                raise FormatError(f"frequency tables: {name} is {getattr(self, name).dtype}, not {dtype.__name__}")
         if self.first.ndim != 2 or self.first.size == 0 or self.first.shape != self.count.shape:
-            raise FormatError(
-                f"frequency tables: first is {self.first.shape}, count {self.count.shape}; must be 2-D"
-            )
+            raise FormatError(f"frequency tables: first is {self.first.shape}, count {self.count.shape}; must be 2-D")
 
     def _check_runs(self) -> None:
         if int(self.count.min()) < 1:

@@ -79,13 +79,15 @@ def test_sizes_are_bits_per_value_plus_one_scale_per_token():
         assert size == header + kv.numel() * bits // 8 + 4 * 2 * 100 * 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 15), min_size=1, max_size=20))
 def test_nibbles_unpack_to_what_was_packed(symbols):
-    array = np.array(symbols, dtype=np.uint8)
+    array = np.array(symbols * 2, dtype=np.uint8)
 
-    assert unpack_nibbles(pack_nibbles(array))[: len(array)].tolist() == symbols
+    assert unpack_nibbles(pack_nibbles(array)).tolist() == symbols * 2
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0, width=32, allow_nan=False, allow_infinity=False), st.sampled_from([127, 7]))
 def test_scale_is_the_smallest_bfloat16_that_covers_the_row(max_abs, largest):
     bits = round_up_scales(np.array([max_abs], dtype=np.float32), largest)

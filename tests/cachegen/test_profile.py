@@ -1,0 +1,166 @@
+import json
+
+import numpy as np
+import pytest
+import safetensors
+import torch
+from checks import IDENTITY, make_chunk, make_profile
+from safetensors.numpy import save_file
+
+from cachegen.codecs.base import CodecTables
+from cachegen.errors import FormatError, InvalidInputError, MismatchError, NonFiniteError, VersionError
+from cachegen.kv import KVShape
+from cachegen.profile import CALIBRATION_CHUNK_TOKENS, Profile, ProfileBuilder, load_profile, save_profile
+
+SHAPE = KVShape(3, 2, 5)
+
+
+def build(*chunks):
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
+    for chunk in chunks:
+        builder.add(chunk)
+    return builder.build()
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "model.profile"
+    save_profile(make_profile(), target)
+    return target
+
+
+def rewrite(path, edit):
+    """Rewrite a profile file after an edit of its metadata and tensors."""
+    with safetensors.safe_open(str(path), framework="numpy") as file:
+        header = json.loads(file.metadata()["cachegen_profile"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
+    edit(header, tensors)
+    save_file(tensors, str(path), {"cachegen_profile": json.dumps(header)})
+
+
+def test_saved_profile_loads_with_the_same_hash_and_tables(path):
+    loaded, made = load_profile(path), make_profile()
+
+    assert (loaded.hash, loaded.shape, loaded.model_fingerprint) == (made.hash, made.shape, made.model_fingerprint)
+    assert np.array_equal(loaded.tables.deltas[3].frequencies, made.tables.deltas[3].frequencies)
+
+
+def test_saving_replaces_the_file_whole_and_leaves_nothing_beside_it(path):
+    save_profile(make_profile(tokens=40), path)
+
+    assert load_profile(path).hash == make_profile(tokens=40).hash
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
+
+
+def test_the_order_of_contexts_does_not_matter():
+    a, b = make_chunk(seed=1), make_chunk(tokens=31, seed=2)
+
+    assert build(a, b).hash == build(b, a).hash
+    assert build(a, b).hash != build(a, a).hash
+
+
+def test_long_contexts_are_counted_in_chunks():
+    kv = make_chunk(tokens=CALIBRATION_CHUNK_TOKENS + 25)
+
+    pieces = kv.split(CALIBRATION_CHUNK_TOKENS, dim=2)
+    assert build(kv).hash == build(*pieces).hash
+
+
+def test_hash_covers_model_and_tables():
+    profile = make_profile()
+    other_model = Profile(profile.shape, bytes(16), profile.tables)
+    swapped = CodecTables(profile.tables.anchors, tuple(reversed(profile.tables.deltas)))
+
+    assert len({profile.hash, other_model.hash, Profile(profile.shape, bytes(16), swapped).hash}) == 3
+    assert len(profile.hash) == 32
+
+
+def test_calibration_refuses_foreign_shapes_and_non_finite_values():
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
+    with pytest.raises(MismatchError, match="num_layers=4"):
+        builder.add(make_chunk(layers=4))
+    with pytest.raises(NonFiniteError):
+        builder.add(torch.full((3, 2, 1, 2, 5), float("nan")))
+
+
+def test_profile_without_a_delta_is_refused():
+    with pytest.raises(InvalidInputError, match="2 tokens or more"):
+        build()
+    with pytest.raises(InvalidInputError, match="2 tokens or more"):
+        build(make_chunk(tokens=1))
+
+
+def test_tables_that_do_not_fit_the_model_are_refused():
+    tables = make_profile().tables
+    with pytest.raises(FormatError, match=r"anchors is \(6, 10\)"):
+        Profile(KVShape(3, 2, 6), bytes(16), tables)
+    with pytest.raises(FormatError, match="4 levels"):
+        Profile(SHAPE, bytes(16), CodecTables(tables.anchors, tables.deltas[1:]))
+    with pytest.raises(InvalidInputError, match="model_fingerprint has 3 bytes"):
+        Profile(SHAPE, b"abc", tables)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"no profile at .*nowhere"):
+        load_profile(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a profile", bytes(100)])
+def test_files_that_are_no_profiles_are_refused_by_path(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+
+    with pytest.raises(FormatError, match=f"{path}: not a profile"):
+        load_profile(path)
+
+
+def test_safetensors_of_something_else_are_refused(tmp_path):
+    path = tmp_path / "file"
+    save_file({"weight": np.zeros(3)}, str(path))
+
+    with pytest.raises(FormatError, match="not a profile: 'cachegen_profile'"):
+        load_profile(path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda header, tensors: header.pop("shape"),
+        lambda header, tensors: header["shape"].update(extra=1),
+        lambda header, tensors: header["shape"].update(num_layers="3"),
+        lambda header, tensors: header["shape"].update(num_layers=-3),
+        lambda header, tensors: header.update(model_fingerprint="xy"),
+        lambda header, tensors: header.update(model_fingerprint="00"),
+        lambda header, tensors: header.update(hash="00" * 32),
+        lambda header, tensors: tensors.pop("anchors.first"),
+        lambda header, tensors: tensors["deltas.2.frequencies"].__setitem__(0, 4095),
+        lambda header, tensors: tensors["deltas.2.frequencies"].__setitem__(1, 0),
+        lambda header, tensors: tensors.update({"anchors.count": np.zeros((6, 10), dtype=np.uint8)}),
+        lambda header, tensors: tensors.update({"anchors.first": np.zeros((6, 10), dtype=np.int64)}),
+    ],
+)
+def test_damaged_content_is_refused(path, edit):
+    rewrite(path, edit)
+
+    with pytest.raises(FormatError, match=str(path)):
+        load_profile(path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda header, tensors: header.update(schema=2),
+        lambda header, tensors: header["constants"].update(group_tokens=20),
+    ],
+)
+def test_other_schemas_and_constants_are_refused_as_versions(path, edit):
+    rewrite(path, edit)
+
+    with pytest.raises(VersionError, match=str(path)):
+        load_profile(path)
+
+
+def test_untouched_rewrite_still_loads(path):
+    rewrite(path, lambda header, tensors: None)
+
+    assert load_profile(path).hash == make_profile().hash

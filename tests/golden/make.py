@@ -1,0 +1,48 @@
+"""Writes the golden bytes of the container format; to be run on purpose, after a change of the format version."""
+
+from pathlib import Path
+
+import torch
+
+from cachegen.container import ChunkIdentity
+from cachegen.encoding import ENCODINGS
+from cachegen.kv import KVShape
+from cachegen.pipeline import decode_chunk, encode_chunk
+from cachegen.profile import ProfileBuilder, save_profile
+
+FOLDER = Path(__file__).parent / "v1"
+SHAPE = KVShape(3, 1, 3)
+FINGERPRINT = bytes(range(16))
+KEY = bytes(range(32, 64))
+
+
+def make_chunk(num_tokens, seed):
+    """Channels of unlike sizes, a zero token, an outlier that must escape, and both zeros."""
+    rng = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor([0.3, 1.0, 4.0])
+    kv = torch.randn(SHAPE.chunk_shape(num_tokens), generator=rng) * sizes + sizes
+    kv[0, 0, num_tokens // 2] = 0
+    kv[1, 1, -1, 0, 0] = 60.0
+    kv[2, 0, 0, 0, 0] = -0.0
+    return kv.to(torch.bfloat16)
+
+
+def main():
+    """Write the profile, and for each chunk its containers and what each decodes to."""
+    FOLDER.mkdir(exist_ok=True)
+    builder = ProfileBuilder(SHAPE, FINGERPRINT)
+    builder.add(make_chunk(40, seed=1))
+    profile = builder.build()
+    save_profile(profile, FOLDER / "profile.safetensors")
+    for index, num_tokens in enumerate((1, 23)):
+        identity = ChunkIdentity(FINGERPRINT, profile.hash, KEY, index, index)
+        for encoding in ENCODINGS:
+            data = encode_chunk(make_chunk(num_tokens, seed=2), encoding, identity, profile)
+            decoded = decode_chunk(data, profile).kv
+            name = f"{encoding}-t{num_tokens}"
+            (FOLDER / f"{name}.encoded").write_bytes(data)
+            (FOLDER / f"{name}.decoded").write_bytes(decoded.view(torch.uint8).numpy().tobytes())
+
+
+if __name__ == "__main__":
+    main()
