@@ -51,6 +51,18 @@ class LinkSamples:
     def __len__(self) -> int:
         return len(self.time_s)
 
+    def window(self, start_s: float, end_s: float) -> "LinkSamples":
+        """Return the readings of a span of CLOCK_MONOTONIC, and one beyond each end where there is one."""
+        first = max(0, bisect_right(self.time_s, start_s) - 1)
+        last = bisect_left(self.time_s, end_s) + 1
+        return LinkSamples(
+            self.time_s[first:last],
+            self.received_bytes[first:last],
+            self.sent_bytes[first:last],
+            self.backlog_bytes[first:last],
+            self.drops[first:last],
+        )
+
 
 def empty_samples() -> LinkSamples:
     """Return columns without a reading."""
@@ -105,17 +117,7 @@ class LinkSampler:
 
     def window(self, start_s: float, end_s: float) -> LinkSamples:
         """Return the readings of a span of CLOCK_MONOTONIC, and one beyond each end where there is one."""
-        times = self._samples.time_s
-        first = max(0, bisect_right(times, start_s) - 1)
-        last = bisect_left(times, end_s) + 1
-        columns = self._samples
-        return LinkSamples(
-            times[first:last],
-            columns.received_bytes[first:last],
-            columns.sent_bytes[first:last],
-            columns.backlog_bytes[first:last],
-            columns.drops[first:last],
-        )
+        return self._samples.window(start_s, end_s)
 
     def _run(self) -> None:
         due_s = time.monotonic()

@@ -1,0 +1,187 @@
+"""Account for a replayed link: what the trace allowed in each tenth of a second, and what arrived.
+
+What *busy* means. A link that nobody uses delivers less than its capacity without being wrong, and TCP leaves it
+idle often: between two requests, for a round trip of each slow start, while the receiver is slow. So the rate is
+compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
+The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
+found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
+ended anywhere in them, and the shaper's saved-up burst leaves in the first. A queue that runs empty and fills
+again between two samples stays unseen, and counts against the link.
+
+What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.replay import ReplayLog
+from testbed.sampler import LinkSamples
+from testbed.trace import BYTES_PER_MBIT
+
+ROW_S = 0.1
+# A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
+RATE_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """A tenth of a second of one replay (the last row may be shorter).
+
+    Parameters
+    ----------
+    start_s, duration_s : float
+        Seconds since the replay's origin, and the length of the row.
+    capacity_bytes : float
+        What the replayed steps allowed, at the moments they were planned for.
+    delivered_bytes : float
+        What arrived at the receiver's interface, each moment shifted by the one-way delay.
+    busy_s : float
+        How long a queue stood in front of the link for certain.
+    busy_capacity_bytes, busy_delivered_bytes : float
+        The same two over that time.
+    """
+
+    start_s: float
+    duration_s: float
+    capacity_bytes: float
+    delivered_bytes: float
+    busy_s: float
+    busy_capacity_bytes: float
+    busy_delivered_bytes: float
+
+
+class PlannedLink:
+    """The capacity and the delay that a replay planned, as functions of CLOCK_MONOTONIC."""
+
+    def __init__(self, log: ReplayLog, delay_s: float) -> None:
+        self._starts_s = [step.planned_s for step in log.steps]
+        self._rates = [step.rate_mbps * BYTES_PER_MBIT for step in log.steps]
+        self._delays_s = [delay_s if step.delay_ms is None else step.delay_ms / 1e3 for step in log.steps]
+        self._sums = [0.0]
+        self._held_s = [float("-inf")]
+        for i in range(1, len(self._starts_s)):
+            length_s = self._starts_s[i] - self._starts_s[i - 1]
+            self._sums.append(self._sums[-1] + length_s * self._rates[i - 1])
+            # frames keep their order: after the delay has shrunk none overtakes the last one before
+            self._held_s.append(max(self._held_s[-1], self._starts_s[i] + self._delays_s[i - 1]))
+
+    @property
+    def peak_rate(self) -> float:
+        """The highest rate, in bytes per second."""
+        return max(self._rates)
+
+    def capacity_until(self, time_s: float) -> float:
+        """Return the bytes the link could carry from its origin to ``time_s``."""
+        i = self._step_at(time_s)
+        return self._sums[i] + (time_s - self._starts_s[i]) * self._rates[i]
+
+    def arrival_s(self, time_s: float) -> float:
+        """Return when a frame put on the line at ``time_s`` arrives."""
+        i = self._step_at(time_s)
+        return max(time_s + self._delays_s[i], self._held_s[i])
+
+    def _step_at(self, time_s: float) -> int:
+        return max(0, bisect_right(self._starts_s, time_s) - 1)
+
+
+def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float) -> list[LinkRow]:
+    """Return the account of one replay, a row for each tenth of a second.
+
+    Parameters
+    ----------
+    samples : LinkSamples
+        Readings that reach from before the replay's origin to one delay after its end.
+    log : ReplayLog
+        The replay.
+    delay_s : float
+        One-way delay of the link, where the trace has none of its own.
+    """
+    samples, end_s = _replayed(samples, log, delay_s)
+    if not log.steps or end_s <= log.origin_s:
+        return []
+    planned = PlannedLink(log, delay_s)
+    spans = busy_spans(samples, log.origin_s, end_s)
+    rows = []
+    count = 0
+    # a product, not a running sum, and no sliver of a last row
+    while (start_s := log.origin_s + count * ROW_S) < end_s - 1e-6:
+        stop_s = min(end_s, start_s + ROW_S)
+        inside = [(max(a, start_s), min(b, stop_s)) for a, b in spans if a < stop_s and b > start_s]
+        rows.append(
+            LinkRow(
+                start_s=start_s - log.origin_s,
+                duration_s=stop_s - start_s,
+                capacity_bytes=_capacity(planned, start_s, stop_s),
+                delivered_bytes=_delivered(samples, planned, start_s, stop_s),
+                busy_s=sum(b - a for a, b in inside),
+                busy_capacity_bytes=sum(_capacity(planned, a, b) for a, b in inside),
+                busy_delivered_bytes=sum(_delivered(samples, planned, a, b) for a, b in inside),
+            )
+        )
+        count += 1
+    return rows
+
+
+def busy_spans(samples: LinkSamples, start_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Return the spans within ``start_s`` and ``end_s`` in which a queue stood in front of the link."""
+    spans = []
+    run: list[float] = []
+    for time_s, backlog in zip(samples.time_s, samples.backlog_bytes, strict=True):
+        if backlog > 0 and start_s <= time_s <= end_s:
+            run.append(time_s)
+            continue
+        spans.append(run)
+        run = []
+    spans.append(run)
+    return [(run[1], run[-2]) for run in spans if len(run) > 3]
+
+
+def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:
+    """Return the worst surplus of a replay, as time at its peak rate.
+
+    The surplus of a window is what arrived in it above 102 % of its capacity; the worst is taken over all
+    windows between two samples, so that a short burst shows as well as a link that is always too fast.
+    """
+    samples, end_s = _replayed(samples, log, delay_s)
+    if not log.steps or end_s <= log.origin_s:
+        return 0.0
+    planned = PlannedLink(log, delay_s)
+    worst = 0.0
+    lowest = float("inf")
+    for time_s in samples.time_s:
+        if log.origin_s <= time_s <= end_s:
+            allowed = (1 + RATE_TOLERANCE) * planned.capacity_until(time_s)
+            surplus = _counter_at(samples, planned.arrival_s(time_s)) - allowed
+            lowest = min(lowest, surplus)
+            worst = max(worst, surplus - lowest)
+    return worst / planned.peak_rate
+
+
+def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float) -> tuple[LinkSamples, float]:
+    """The samples that concern a replay, and the moment up to which they reach: its end at the latest."""
+    longest_s = max([delay_s, *(step.delay_ms / 1e3 for step in log.steps if step.delay_ms is not None)])
+    samples = samples.window(log.origin_s, log.stopped_s + longest_s)
+    if not len(samples):
+        return samples, log.origin_s
+    return samples, min(log.stopped_s, samples.time_s[-1] - longest_s)
+
+
+def _capacity(planned: PlannedLink, start_s: float, end_s: float) -> float:
+    return planned.capacity_until(end_s) - planned.capacity_until(start_s)
+
+
+def _delivered(samples: LinkSamples, planned: PlannedLink, start_s: float, end_s: float) -> float:
+    arrived = _counter_at(samples, planned.arrival_s(end_s))
+    return arrived - _counter_at(samples, planned.arrival_s(start_s))
+
+
+def _counter_at(samples: LinkSamples, time_s: float) -> float:
+    """Bytes received until ``time_s``, on a straight line between two samples."""
+    times: Sequence[float] = samples.time_s
+    after = bisect_right(times, time_s)
+    if after == 0 or after == len(times):
+        return float(samples.received_bytes[min(after, len(times) - 1)])
+    t0, t1 = times[after - 1], times[after]
+    b0, b1 = samples.received_bytes[after - 1], samples.received_bytes[after]
+    return b0 + (b1 - b0) * (time_s - t0) / (t1 - t0)
