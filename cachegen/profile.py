@@ -16,13 +16,13 @@ import safetensors
 import torch
 from safetensors.numpy import save
 
-from cachegen.codecs.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.cachegen import as_rows
 from cachegen.codecs.frequencies import build_tables
 from cachegen.container import FINGERPRINT_BYTES
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, VersionError
 from cachegen.kernels import get_backend
+from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.tables import ALPHABET, PROB_BITS, FrequencyTables
 from cachegen.kv import KVShape, check_kv
 

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from cachegen.errors import FormatError
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout
+
+SCALE_BYTES = 2
+_BFLOAT16_INFINITY = 0x7F80
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,13 @@ def check_section_length(codec: str, section_id: int, body: memoryview, expected
     """Refuse a section that is not exactly as long as the header's shape implies."""
     if len(body) != expected:
         raise FormatError(f"codec {codec}: section {section_id} has {len(body)} bytes, its shape implies {expected}")
+
+
+def read_scales(codec: str, section_id: int, body: memoryview) -> npt.NDArray[np.uint16]:
+    """Scales of a section; FormatError names the first that is negative, Inf or NaN."""
+    bits = np.frombuffer(body, dtype="<u2").astype(np.uint16)
+    bad = bits >= _BFLOAT16_INFINITY
+    if bad.any():
+        at = int(bad.argmax())
+        raise FormatError(f"codec {codec}: section {section_id}: scale {at} is {int(bits[at]):#06x}, not finite >= 0")
+    return bits

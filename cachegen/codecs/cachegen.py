@@ -11,12 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.anchor import ANCHOR_LARGEST, DELTA_LARGEST, SIGMA_LARGEST, num_deltas, num_groups
-from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
-from cachegen.codecs.scales import SCALE_BYTES, read_scales
+from cachegen.codecs.base import (
+    SCALE_BYTES,
+    CodecTables,
+    check_section_ids,
+    check_section_length,
+    read_scales,
+)
 from cachegen.codecs.streams import read_streams, write_streams
 from cachegen.errors import FormatError
 from cachegen.kernels import get_backend
+from cachegen.kernels.anchor import ANCHOR_LARGEST, DELTA_LARGEST, SIGMA_LARGEST, num_deltas, num_groups
 from cachegen.kernels.base import F32, Backend, Quantized, Symbols
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout

@@ -11,9 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
-from cachegen.codecs.scales import SCALE_BYTES, read_scales, round_up_scales, scale_values
+from cachegen.codecs.base import (
+    SCALE_BYTES,
+    CodecTables,
+    check_section_ids,
+    check_section_length,
+    read_scales,
+)
 from cachegen.errors import FormatError
+from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kv import ChunkLayout
 
 SECTION_SCALES = 2

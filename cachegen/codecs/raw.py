@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
@@ -36,8 +37,9 @@ class RawCodec:
         check_section_ids(self.name, sections, (SECTION_ELEMENTS,))
         body = sections[SECTION_ELEMENTS]
         check_section_length(self.name, SECTION_ELEMENTS, body, layout.num_elements * layout.dtype.item_bytes)
-        # bytearray: torch wants memory that it may write, and the caller's bytes are not ours to share
-        kv = torch.frombuffer(bytearray(body), dtype=layout.dtype.torch).reshape(layout.tensor_shape)
+        # a copy: the caller's bytes are not ours to share
+        elements = torch.from_numpy(np.frombuffer(body, dtype=np.uint8).copy())
+        kv = elements.view(layout.dtype.torch).reshape(layout.tensor_shape)
         if not bool(torch.isfinite(kv).all()):
             raise FormatError(f"codec {self.name}: section {SECTION_ELEMENTS} holds NaN or Inf")
         return kv

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.codecs import anchor
-from cachegen.codecs.scales import round_up_scales, scale_values
-from cachegen.kernels import numba_quantize, numba_rans
+from cachegen.kernels import anchor, numba_quantize, numba_rans
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kernels.tables import FrequencyTables
 
 

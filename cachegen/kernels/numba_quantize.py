@@ -1,4 +1,4 @@
-"""Anchors and deltas for CPUs: the Numba twin of ``cachegen.codecs.anchor``, bit for bit."""
+"""Anchors and deltas for CPUs: the Numba twin of ``cachegen.kernels.anchor``, bit for bit."""
 
 from __future__ import annotations
 

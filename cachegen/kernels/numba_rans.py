@@ -1,4 +1,4 @@
-"""Interleaved rANS for CPUs: the Numba twin of ``cachegen.codecs.rans``, bit for bit."""
+"""Interleaved rANS for CPUs: the Numba twin of ``cachegen.kernels.rans``, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REASONS = {
 
 
 def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
-    """See ``cachegen.codecs.rans.encode_streams``."""
+    """See ``cachegen.kernels.rans.encode_streams``."""
     rows, channels, num_tokens = symbols.shape
     states = np.full((rows, num_lanes(channels * num_tokens)), STATE_LOW, dtype=np.uint32)
     counts = np.zeros((2, rows), dtype=np.int64)
@@ -52,7 +52,7 @@ def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
 
 
 def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
-    """See ``cachegen.codecs.rans.decode_streams``."""
+    """See ``cachegen.kernels.rans.decode_streams``."""
     rows = len(coded.states)
     symbols = np.empty((rows, tables.channels, num_tokens), dtype=np.int32)
     row, reason = _decode_kernel(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.codecs import anchor, rans
-from cachegen.codecs.scales import round_up_scales
+from cachegen.kernels import anchor, rans
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels.scales import round_up_scales
 from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
 
 

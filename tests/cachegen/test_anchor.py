@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from checks import backends, make_chunk
 
-from cachegen.codecs import anchor
 from cachegen.codecs.cachegen import as_rows
-from cachegen.codecs.scales import scale_values
+from cachegen.kernels import anchor
+from cachegen.kernels.scales import scale_values
 
 ODD_TOKENS = [1, 2, 9, 10, 11, 63, 100, 513]
 

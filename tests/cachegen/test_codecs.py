@@ -5,12 +5,12 @@ from checks import backends, identity_of, make_chunk, profile_of, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegen.codecs import CODECS, anchor
+from cachegen.codecs import CODECS
 from cachegen.codecs.cachegen import CachegenCodec, as_rows
-from cachegen.codecs.scales import scale_values
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import UnknownNameError
-from cachegen.kernels import get_backend
+from cachegen.kernels import anchor, get_backend
+from cachegen.kernels.scales import scale_values
 from cachegen.kv import layout_of
 from cachegen.pipeline import decode_chunk, encode_chunk
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.codecs.quantize import pack_nibbles, unpack_nibbles
-from cachegen.codecs.scales import round_up_scales, scale_values
 from cachegen.encoding import parse_encoding
+from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.pipeline import decode_chunk, encode_chunk
 
 LARGEST = {"quant8": 127, "quant4": 7}

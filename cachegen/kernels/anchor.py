@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.codecs.scales import scale_values
+from cachegen.kernels.scales import scale_values
 
 GROUP_TOKENS = 10
 ANCHOR_LARGEST = 127

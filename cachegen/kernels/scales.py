@@ -5,11 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.errors import FormatError
-
-SCALE_BYTES = 2
-_INFINITY = 0x7F80
-
 
 def round_up_scales(max_abs: npt.NDArray[np.float32], largest: int) -> npt.NDArray[np.uint16]:
     """Bits of the smallest bfloat16 ``s`` with ``s * largest >= max_abs``, for each entry.
@@ -28,13 +23,3 @@ def round_up_scales(max_abs: npt.NDArray[np.float32], largest: int) -> npt.NDArr
 def scale_values(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """Value of each bfloat16 scale; exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def read_scales(codec: str, section_id: int, body: memoryview) -> npt.NDArray[np.uint16]:
-    """Scales of a section; FormatError names the first that is negative, Inf or NaN."""
-    bits = np.frombuffer(body, dtype="<u2").astype(np.uint16)
-    bad = bits >= _INFINITY
-    if bad.any():
-        at = int(bad.argmax())
-        raise FormatError(f"codec {codec}: section {section_id}: scale {at} is {int(bits[at]):#06x}, not finite >= 0")
-    return bits
