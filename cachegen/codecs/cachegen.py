@@ -1,6 +1,6 @@
 """The ``cachegen`` codec: anchors and deltas of token groups, entropy-coded with a profile's tables.
 
-CacheGen (SIGCOMM'24), section 5.2. The stages stand in ``anchor`` and ``rans``; a backend runs them.
+CacheGen (SIGCOMM'24), section 5.2. The stages stand in ``cachegen.kernels``; a backend runs them.
 """
 
 from __future__ import annotations
