@@ -1,4 +1,5 @@
 from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_kv, get_kv, store_kv
+from .assembly import EventLog
 from .calibration import cached_profile, calibrate, calibration_texts
 from .container import ChunkIdentity
 from .controllers import CONTROLLERS, Controller, Decision, make_controller
@@ -21,7 +22,7 @@ from .errors import (
 from .estimates import RecomputeCost
 from .kv import KVShape
 from .kv_cache import KVCache
-from .loader import ContextLoader, EventLog, LoadCosts, LoadedContext
+from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
 from .measure import measure_costs
 from .model import LanguageModel, load_model

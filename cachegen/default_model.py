@@ -16,7 +16,7 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 def default_model_path() -> Path:
     """Folder of the default model in transformers' own format, converted on the first call (about 20 s)."""
-    return build_folder_once(cache_dir() / "models" / f"{DEFAULT_MODEL_NAME}-{_GGUF_SHA256[:8]}", _convert)
+    return build_folder_once(cache_dir() / "models" / _GGUF_SHA256[:8] / DEFAULT_MODEL_NAME, _convert)
 
 
 def _convert(target: Path) -> None:

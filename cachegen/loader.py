@@ -1,17 +1,13 @@
 """The streaming loader: fetches a context's chunks as a controller decides, and decodes while it fetches on."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-import torch
-
+from cachegen.assembly import Assembly, EventLog
 from cachegen.chunking import unpack_tokens
-from cachegen.container import ChunkIdentity
 from cachegen.controllers import ChunkOptions, Controller, LoadState, Recompute, Stream
-from cachegen.errors import FormatError, MismatchError, StoreError
+from cachegen.errors import MismatchError, StoreError
 from cachegen.estimates import RecomputeCost, ThroughputEstimator
 from cachegen.kv_cache import KVCache
 from cachegen.manifest import (
@@ -24,22 +20,11 @@ from cachegen.manifest import (
     unpack_manifest,
 )
 from cachegen.model import LanguageModel
-from cachegen.pipeline import decode_chunk
 from cachegen.profile import Profile
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
 
-# Chunks that may wait for their decode: bounds the memory that a slow decoder can pile up.
-_MAX_UNDECODED = 2
 _MAX_TOKENS_OBJECT_BYTES = 1 << 26  # 16 million tokens
-
-
-class EventLog(Protocol):
-    """Takes what happens during a load, as it happens; called from the loop's and the decoder's thread."""
-
-    def __call__(self, event: str, **fields: Any) -> None:
-        """Note ``event``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -124,7 +109,7 @@ class ContextLoader:
         """
         manifest, token_ids = await self._fetch_index(context_key, clock)
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-        assembly = _Assembly(self._model, self._profile, manifest, token_ids, cache, clock, self._log)
+        assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock, self._log)
         options = self._options(manifest, encodings)
         throughput = ThroughputEstimator()
         try:
@@ -217,87 +202,3 @@ class ContextLoader:
         throughput.add(len(data), ended_s - started_s)
         self._log("fetch", chunk=index, encoding=encoding, bytes=len(data), started_s=started_s, ended_s=ended_s)
         return data
-
-
-class _Assembly:
-    """Puts chunks into the cache, in order, in a thread of its own, while the loop goes on fetching."""
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        profile: Profile,
-        manifest: Manifest,
-        token_ids: Sequence[int],
-        cache: KVCache,
-        clock: StageClock,
-        log: EventLog,
-    ) -> None:
-        self._model, self._profile, self._manifest = model, profile, manifest
-        self._token_ids, self._cache, self._clock, self._log = token_ids, cache, clock, log
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="assembly")
-        self._jobs: list[asyncio.Future[str]] = []
-
-    async def add(self, index: int, encoding: str, data: bytes | None) -> None:
-        """Decode a chunk behind the ones before it; returns at once unless too many are waiting."""
-        self._submit(lambda: self._decode_or_recompute(index, encoding, data))
-        if len(self._jobs) > _MAX_UNDECODED:
-            await self._jobs[-1 - _MAX_UNDECODED]
-
-    async def recompute(self, index: int) -> None:
-        """Prefill a chunk behind the ones before it, and wait until that is done."""
-        self._submit(lambda: self._recompute(index))
-        await self._jobs[-1]
-
-    async def finish(self) -> tuple[str, ...]:
-        """Wait for all chunks; return how each one came, in order."""
-        return tuple([await job for job in self._jobs])
-
-    async def close(self) -> None:
-        """Wait for the thread, whatever became of its jobs: it must not write into a cache that is given up."""
-        await asyncio.gather(*self._jobs, return_exceptions=True)
-        self._thread.shutdown()
-
-    def _submit(self, work: Callable[[], str]) -> None:
-        self._jobs.append(asyncio.get_running_loop().run_in_executor(self._thread, work))
-
-    def _decode_or_recompute(self, index: int, encoding: str, data: bytes | None) -> str:
-        if data is None:
-            return self._recompute(index)
-        started_s = self._clock.elapsed_s()
-        try:
-            with self._clock.compute(Stage.DECODE):
-                self._cache.append(self._decode(index, encoding, data), self._chunk_tokens(index))
-        except (FormatError, MismatchError) as error:
-            self._log("decode_failed", chunk=index, encoding=encoding, error=str(error))
-            return self._recompute(index)
-        self._log("decode", chunk=index, encoding=encoding, started_s=started_s, ended_s=self._clock.elapsed_s())
-        return encoding
-
-    def _decode(self, index: int, encoding: str, data: bytes) -> torch.Tensor:
-        decoded = decode_chunk(data, self._profile, self._identity(index), self._model.device)
-        wanted = (encoding, self._model.shape.chunk_shape(self._manifest.chunks[index].num_tokens))
-        found = (str(decoded.encoding), tuple(decoded.kv.shape))
-        if found != wanted:
-            raise MismatchError(f"chunk {index} is {found[0]} of shape {found[1]}, wanted {wanted[0]} of {wanted[1]}")
-        return decoded.kv
-
-    def _recompute(self, index: int) -> str:
-        started_s = self._clock.elapsed_s()
-        with self._clock.compute(Stage.RECOMPUTE):
-            self._model.prefill(self._cache, self._chunk_tokens(index))
-        self._log("recompute", chunk=index, started_s=started_s, ended_s=self._clock.elapsed_s())
-        return str(Recompute())
-
-    def _chunk_tokens(self, index: int) -> Sequence[int]:
-        chunk = self._manifest.chunks[index]
-        return self._token_ids[chunk.first_token : chunk.first_token + chunk.num_tokens]
-
-    def _identity(self, index: int) -> ChunkIdentity:
-        chunk = self._manifest.chunks[index]
-        return ChunkIdentity(
-            model_fingerprint=self._manifest.model_fingerprint,
-            profile_hash=self._manifest.profile_hash,
-            chunk_key=chunk.key,
-            chunk_index=index,
-            first_token=chunk.first_token,
-        )

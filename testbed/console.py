@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from testbed.metrics import RequestRow
 from testbed.report import result_table
+
+# of the report's columns, those that fit a terminal of 80 characters
+_SHOWN = {"method", "met SLO", "violation rate", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
 
 
 class RunView:
@@ -28,7 +32,7 @@ class RunView:
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, name: str, done: int, total: int) -> None:
         """Show how far a step is; a new one gets a new bar, or a line where there is no terminal."""
@@ -49,15 +53,16 @@ class RunView:
 
     def results(self, summary: dict[str, Any], path: str) -> None:
         """Print the table, the verdict, and where the rest is."""
-        headings, rows = result_table(summary)
         slo_s = summary["slo"]["ttft_ms"] / 1e3
-        table = Table(title=f"TTFT over the {summary['trace']} trace, SLO {slo_s:g} s")
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading == "method" else "right")
+        table = Table(title=f"TTFT over the {summary['trace']} trace, SLO {slo_s:g} s", box=box.SIMPLE, padding=(0, 1))
+        headings, rows = result_table(summary)
+        shown = [place for place, heading in enumerate(headings) if heading in _SHOWN]
+        for place in shown:
+            table.add_column(headings[place], justify="left" if place == 0 else "right", no_wrap=place == 0)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(row[place] for place in shown))
         self._console.print(table)
         validity = summary["validity"]
         partial = "" if summary["status"] == "complete" else f" (partial: {summary['status']})"
-        self.note(f"{validity['verdict']}{partial}  {'; '.join(validity['reasons'])}".rstrip())
+        self.note(f"{validity['verdict']}{partial}  {'; '.join(validity['reasons'] + validity['notes'])}".rstrip())
         self.note(f"report: {path}/report.md")

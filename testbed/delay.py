@@ -157,7 +157,8 @@ class RelayDelay:
         return dict(json.loads(line))
 
     def _gone(self) -> LinkError:
-        assert self._process.stderr is not None  # it was opened as a pipe
-        self._process.kill()  # if it is still ending
-        last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+        with self._process as process:
+            assert process.stderr is not None  # it was opened as a pipe
+            process.kill()  # if it is still ending
+            last = process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         return LinkError(f"the delay relay has ended: {last[0] if last else 'it left no message'}")

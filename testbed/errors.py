@@ -8,7 +8,7 @@ CachegenError
 └── HostError            a program of the run ended or refused
 """
 
-from cachegen.errors import CachegenError, InvalidInputError
+from cachegen import CachegenError, InvalidInputError
 
 
 class TraceError(InvalidInputError):

@@ -12,8 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from cachegen import CachegenError, HttpSource, Stage, StageClock, make_controller
-from cachegen.loader import ContextLoader, LoadedContext
+from cachegen import (
+    CachegenError,
+    ContextLoader,
+    HttpSource,
+    LoadedContext,
+    Stage,
+    StageClock,
+    make_controller,
+)
 from testbed.methods import make_method
 from testbed.prepare import Prepared, prepare
 from testbed.quality import compare_logits

@@ -8,7 +8,7 @@ from typing import Any, Self
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 
-from cachegen.errors import UnknownNameError
+from cachegen import UnknownNameError
 from testbed.delay import DelayBackend, NetemDelay, RelayDelay
 from testbed.errors import LinkError
 from testbed.host_setup import set_up_hosts

@@ -1,4 +1,4 @@
-"""The two programs of a run as the orchestrator sees them: the inference host and the storage server."""
+"""The two programs of a run as the orchestrator sees them; the network they run in ends them with itself."""
 
 import json
 import subprocess
@@ -10,13 +10,15 @@ from typing import IO, Any, Protocol
 from testbed.errors import HostError
 
 _LOG_TAIL_BYTES = 2000
-_END_WAIT_S = 5.0
 
 
 class Network(Protocol):
     """What is needed of a network to start programs in it."""
 
-    storage_ip: str
+    @property
+    def storage_ip(self) -> str:
+        """Address of the storage host."""
+        ...
 
     def popen(self, host: str, argv: list[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         """Start a process in a host."""
@@ -54,16 +56,6 @@ class InferenceHost:
     def serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Have one request served; return its result."""
         return self._ask(message, "result", on_event)
-
-    def close(self) -> None:
-        """End the program."""
-        assert self._process.stdin is not None  # a pipe was asked for
-        self._process.stdin.close()
-        try:
-            self._process.wait(_END_WAIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
     def _ask(
         self, message: dict[str, Any], answer_kind: str, on_other: Callable[[dict[str, Any]], None]
@@ -124,15 +116,6 @@ class StorageServer:
             status = self._process.wait()
             raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(log)}")
         self.url: str = json.loads(line)["url"]
-
-    def close(self) -> None:
-        """End the server."""
-        self._process.terminate()
-        try:
-            self._process.wait(_END_WAIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def log_tail(path: Path) -> str:

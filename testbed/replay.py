@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from cachegen.errors import CachegenError
+from cachegen import CachegenError
 from testbed.priority import raise_priority
 from testbed.trace import Trace
 

@@ -74,8 +74,8 @@ def render_report(summary: dict[str, Any], manifest: dict[str, Any], config: dic
 def _verdict(summary: dict[str, Any]) -> str:
     validity = summary["validity"]
     text = f"**{validity['verdict']}**"
-    if validity["reasons"]:
-        text += ": " + "; ".join(validity["reasons"])
+    if found := validity["reasons"] + validity["notes"]:
+        text += ": " + "; ".join(found)
     if summary["status"] != "complete":
         text += f" — **partial result**: the run was {summary['status']}"
     return text
@@ -88,7 +88,7 @@ def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str
     return (
         f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
         f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
-        f"{len(contexts)} contexts of {tokens} tokens in chunks of {config['chunk_tokens']}; "
+        f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
         f"one-way delay {config['delay_ms']:g} ms. Each request starts at its own place in the trace, the same for "
         "every method."
     )
@@ -122,7 +122,8 @@ def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
         "the link was never busy for long enough to compare bytes with the trace"
         if link["rate_error_mean"] is None
         else f"over {link['busy_seconds']} seconds in which the link was busy, delivered bytes differed from the trace "
-        f"by {link['rate_error_mean']:.2%} a second on average, {link['rate_error_p95']:.2%} at the 95th percentile"
+        f"by {link['rate_error_mean']:.2%} a second on average, {link['rate_error_p95']:.2%} at the 95th percentile, "
+        f"{link['rate_error_max']:.2%} at most"
     )
     return (
         f"Measured on this run's own traffic: {error}. Round trip {link['rtt_ms']:.2f} ms against "

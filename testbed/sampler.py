@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cachegen.errors import CachegenError
+from cachegen import CachegenError
 
 # Fine enough that a queue which ran empty and filled again between two samples is rare.
 SAMPLE_PERIOD_S = 0.005

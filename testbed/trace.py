@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cachegen.errors import UnknownNameError
+from cachegen import UnknownNameError
 from testbed.errors import TraceError
 
 TRACES_DIR = Path(__file__).resolve().parent.parent / "traces"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cachegen.errors import UnknownNameError
+from cachegen import UnknownNameError
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,193 @@
+"""One run, inside its own namespaces: build the network, prepare, serve every request by every method, report."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cachegen import CachegenError
+from testbed.config import RunConfig
+from testbed.console import RunView
+from testbed.errors import HostError, LinkError
+from testbed.isolation import interrupt_on_supervisor_exit
+from testbed.metrics import STAGES, RequestRow
+from testbed.network import EmulatedNetwork
+from testbed.outcome import RunRecord
+from testbed.processes import InferenceHost, StorageServer
+from testbed.replay import LinkReplay
+from testbed.run_dir import RunDir
+from testbed.sampler import LinkSampler
+from testbed.trace import Trace, load_trace
+from testbed.workload import Request, interleave, make_schedule
+
+# Between a request's announcement and its scheduled arrival: long enough for both sides to be ready.
+_LEAD_S = 0.25
+
+EXIT_VALID, EXIT_REFUSED, EXIT_INVALID, EXIT_BROKEN, EXIT_INTERRUPTED = 0, 2, 3, 5, 130
+
+
+class Experiment:
+    """A run between its start and its report.
+
+    Parameters
+    ----------
+    config : RunConfig
+        What to do.
+    trace : Trace
+        The link's.
+    run_dir : RunDir
+        Receives rows and events as they come.
+    view : RunView
+        Shows the user what is going on.
+    """
+
+    def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, view: RunView) -> None:
+        self._config, self._trace, self._dir, self._view = config, trace, run_dir, view
+        self.record = RunRecord(config, trace, run_dir)
+
+    def run(self) -> None:
+        """Serve the whole schedule; what is recorded until an interruption stays recorded."""
+        with EmulatedNetwork(self._config.topology, self._config.delay_ms, self._config.queue_bytes) as network:
+            self.record.network = network.settings
+            store = self._dir.path / "store"
+            host = InferenceHost(network, self._dir.path / "gpu.log", _model_threads())
+            try:
+                settings = {**self._config.to_json(), "store": str(store)}
+                self.record.inference = host.prepare(settings, self._on_message)
+                server = StorageServer(network, store, self._dir.path / "storage.log")
+                self._serve_schedule(network, host, server.url)
+            finally:
+                shutil.rmtree(store, ignore_errors=True)
+
+    def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, store_url: str) -> None:
+        contexts = len(self.record.inference["contexts"])
+        schedule = make_schedule(self._config.requests, contexts, self._trace.period_s, self._config.seed)
+        order = interleave(schedule, self._config.methods)
+        sampler, replay = LinkSampler(network.read_link), LinkReplay(network)
+        sampler.start()
+        try:
+            for place, (request, method) in enumerate(order, start=1):
+                self._view.step("requests", place - 1, len(order))
+                row = self._serve(request, method, host, replay, store_url)
+                self._view.request(row, place, len(order))
+            self._view.step("requests", len(order), len(order))
+        finally:
+            # the last frames are still on their way for one delay
+            time.sleep(2 * self._config.delay_ms / 1e3)
+            self.record.samples = sampler.since(0.0)
+            self.record.delay_report = network.delay_report()
+            sampler.stop()
+
+    def _serve(
+        self, request: Request, method: str, host: InferenceHost, replay: LinkReplay, store_url: str
+    ) -> RequestRow:
+        arrival_s = time.monotonic() + _LEAD_S
+        replay.start(self._trace, request.trace_offset_s, arrival_s)
+        try:
+            result = host.serve(self._message(request, method, arrival_s, store_url), self._on_message)
+        finally:
+            log = replay.stop()
+        row = self._row(request, method, result)
+        self.record.add(row, log)
+        return row
+
+    def _message(self, request: Request, method: str, arrival_s: float, store_url: str) -> dict[str, Any]:
+        return {
+            "request": request.index,
+            "context": request.context,
+            "method": method,
+            "arrival_s": arrival_s,
+            "slo_s": self._config.slo_s,
+            "timeout_s": self._config.request_timeout_s,
+            "store_url": store_url,
+        }
+
+    def _row(self, request: Request, method: str, result: dict[str, Any]) -> RequestRow:
+        ttft_ms = result.get("ttft_ms")
+        offset_s = request.trace_offset_s
+        return RequestRow(
+            request=request.index,
+            method=method,
+            context=self.record.inference["contexts"][request.context]["name"],
+            trace_offset_s=offset_s,
+            slo_ms=self._config.slo_ms,
+            status=result["status"],
+            ttft_ms=ttft_ms,
+            stages_ms={stage: result["stages_ms"][stage] for stage in STAGES} if ttft_ms is not None else {},
+            bytes=result["bytes"],
+            kl=result.get("kl"),
+            agreement=result.get("agreement"),
+            dppl=result.get("dppl"),
+            levels=result.get("levels", {}),
+            link_mbps=self._trace_mean_mbps(offset_s, ttft_ms / 1e3) if ttft_ms is not None else None,
+            error=result["error"],
+        )
+
+    def _trace_mean_mbps(self, offset_s: float, duration_s: float) -> float:
+        return 8e-6 * self._trace.capacity_bytes(offset_s, offset_s + duration_s) / duration_s
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        """Take what the inference host says between question and answer: progress or events."""
+        if "step" in message:
+            self._view.step(message["step"], message["done"], message["total"])
+        else:
+            self._dir.add_event(message)
+
+
+def run_experiment(config: RunConfig, runs: Path) -> int:
+    """Run, write the run directory, print the table; return the exit status.
+
+    Ctrl-C ends the run early and keeps what there is, marked ``interrupted``.
+    """
+    trace = load_trace(config.trace)
+    run_dir = RunDir(runs, trace.name)
+    run_dir.write_json("config.json", config.to_json())
+    with RunView() as view:
+        view.note(f"run directory: {run_dir.path}")
+        experiment = Experiment(config, trace, run_dir, view)
+        try:
+            experiment.run()
+        except KeyboardInterrupt:
+            experiment.record.status = "interrupted"
+            view.note("interrupted: keeping what there is")
+        except (HostError, LinkError) as error:
+            experiment.record.status = "broken"
+            view.note(f"broken off: {error}")
+    summary = experiment.record.finish()
+    if summary is not None:
+        view.results(summary, str(run_dir.path))
+    return _exit_status(experiment.record.status, summary)
+
+
+def _exit_status(status: str, summary: dict[str, Any] | None) -> int:
+    if status == "interrupted":
+        return EXIT_INTERRUPTED
+    if status == "broken" or summary is None:
+        return EXIT_BROKEN
+    return EXIT_VALID if summary["validity"]["verdict"] == "VALID" else EXIT_INVALID
+
+
+def _model_threads() -> int:
+    """All cores but one, which carries the link, the server and the sampling."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def main(argument: str) -> int:
+    """Run the job that ``testbed/run.py`` passes on as JSON."""
+    interrupt_on_supervisor_exit()
+    job = json.loads(argument)
+    try:
+        job["config"]["methods"] = tuple(job["config"]["methods"])
+        return run_experiment(RunConfig(**job["config"]), Path(job["runs"]))
+    except CachegenError as error:
+        sys.stderr.write(f"testbed: {error}\n")
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,114 @@
+"""What a run has found out: recorded as it comes, turned into summary, report and picture at its end."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from testbed.config import RunConfig
+from testbed.fidelity import LinkSummary, Verdict, judge, summarize
+from testbed.link_account import link_rows
+from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
+from testbed.plot import plot_ttft
+from testbed.provenance import describe_environment
+from testbed.replay import ReplayLog
+from testbed.report import render_report
+from testbed.run_dir import RunDir
+from testbed.sampler import LinkSamples
+from testbed.trace import Trace
+
+
+class RunRecord:
+    """Rows, link measurements and facts of one run.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Of the run.
+    trace : Trace
+        The link's.
+    run_dir : RunDir
+        Receives rows as they come, and everything else at the end.
+
+    Attributes
+    ----------
+    status : str
+        ``complete``, ``interrupted`` or ``broken``.
+    network, inference, delay_report : dict
+        What network, inference host and delay node say of themselves.
+    samples : LinkSamples or None
+        Readings of the link over the whole run.
+    """
+
+    def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir) -> None:
+        self._config, self._trace, self._dir = config, trace, run_dir
+        self._environment = describe_environment()
+        self._rows: list[RequestRow] = []
+        self._logs: list[ReplayLog] = []
+        self.status = "complete"
+        self.network: dict[str, Any] = {}
+        self.inference: dict[str, Any] = {}
+        self.delay_report: dict[str, Any] = {}
+        self.samples: LinkSamples | None = None
+
+    def add(self, row: RequestRow, log: ReplayLog) -> None:
+        """Record a served request and the replay that went with it."""
+        self._rows.append(row)
+        self._logs.append(log)
+        self._dir.add_request(row)
+
+    def finish(self) -> dict[str, Any] | None:
+        """Write manifest, link, summary, report and picture; return the summary, None if nothing was served."""
+        manifest = {
+            **self._environment,
+            "trace": {"name": self._trace.name, "sha256": self._trace.sha256, "period_s": self._trace.period_s},
+            "network": self.network,
+            "inference": self.inference,
+        }
+        self._dir.write_json("manifest.json", manifest)
+        if not self._rows or self.samples is None:
+            return None
+        self._dir.add_link_rows(self._link_table(self.samples))
+        summary = self._summary(summarize(self.samples, self._logs, self._config.delay_ms / 1e3))
+        self._dir.write_json("summary.json", summary)
+        self._dir.write_text("report.md", render_report(summary, manifest, self._config.to_json()))
+        plot_ttft(summary, self._rows, self._dir.path / "ttft.svg")
+        return summary
+
+    def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:
+        for row, log in zip(self._rows, self._logs, strict=True):
+            for tenth in link_rows(samples, log, self._config.delay_ms / 1e3):
+                yield {"request": row.request, "method": row.method, **asdict(tenth)}
+
+    def _summary(self, link: LinkSummary) -> dict[str, Any]:
+        verdict = self._judge(link)
+        methods = [name for name in self._config.methods if any(row.method == name for row in self._rows)]
+        return {
+            "schema": SUMMARY_SCHEMA,
+            "status": self.status,
+            "validity": {
+                "verdict": verdict.verdict,
+                "reasons": list(verdict.reasons),
+                "notes": list(verdict.notes),
+            },
+            "slo": {"ttft_ms": self._config.slo_ms},
+            "trace": self._trace.name,
+            "model": self.inference["model"]["name"],
+            "link": {
+                "rate_error_mean": link.rate_error_mean,
+                "rate_error_p95": link.rate_error_p95,
+                "rate_error_max": max(link.rate_errors, default=None),
+                "busy_seconds": len(link.rate_errors),
+                "rtt_ms": self.network["rtt_ms"]["min"],
+                "step_late_p99_ms": link.step_late_p99_ms,
+                "queue_drops": link.queue_drops,
+            },
+            "methods": {name: summarize_method([row for row in self._rows if row.method == name]) for name in methods},
+        }
+
+    def _judge(self, link: LinkSummary) -> Verdict:
+        return judge(
+            link,
+            planned_rtt_ms=2 * self._config.delay_ms,
+            rtt_ms=self.network["rtt_ms"]["min"],
+            delay_report=self.delay_report,
+        )
