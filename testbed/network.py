@@ -143,8 +143,13 @@ class EmulatedNetwork:
         if self._shaper is not None:
             self._shaper.close()
         self._delay = self._shaper = None
-        self._net.stop()
-        self._net.hosts, self._net.links = [], []
+        # Not Mininet's stop(): it deletes each link through the hosts' shells, which an interruption may have
+        # left in the middle of a command. The links go with the namespaces.
+        for host in self._net.hosts:
+            shell = host.shell
+            host.terminate()
+            shell.wait()
+        self._net.hosts = []
 
     def _make_delay(self, backend: str, delay_ms: float) -> DelayBackend:
         node, interfaces = self._wiring.delay_node, self._wiring.delay_interfaces

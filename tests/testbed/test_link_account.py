@@ -1,0 +1,88 @@
+"""What counts as busy, and what each row of the account holds."""
+
+import pytest
+from link_model import DELAY_S, ORIGIN_S, always, make_log, run_link, transfers
+
+from testbed.link_account import PlannedLink, busy_spans, excess_s, link_rows
+from testbed.sampler import LinkReading, append_reading, empty_samples
+from testbed.trace import BYTES_PER_MBIT
+
+SAW = [5, 40, 12, 25, 8, 30, 18, 6, 45, 20] * 3
+
+
+def backlogs(values):
+    samples = empty_samples()
+    for i, value in enumerate(values):
+        append_reading(samples, LinkReading(float(i), 0, 0, value, 0))
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("values", "spans"),
+    [
+        ([0, 1, 1, 1, 1, 1, 0], [(2, 4)]),
+        ([1, 1, 1, 1], [(1, 2)]),
+        ([0, 1, 1, 1, 0], []),
+        ([0, 1, 0, 1, 0, 1], []),
+        ([1, 1, 1, 1, 0, 1, 1, 1, 1, 1], [(1, 2), (6, 8)]),
+        ([], []),
+    ],
+)
+def test_busy_leaves_out_the_ends_of_each_run_of_standing_queues(values, spans):
+    assert busy_spans(backlogs(values), 0, 99) == spans
+
+
+def test_busy_counts_only_within_the_replay():
+    assert busy_spans(backlogs([1] * 10), 3, 7) == [(4, 6)]
+
+
+def test_rows_of_a_loaded_link_hold_the_capacity_of_the_trace():
+    log = make_log(SAW)
+    rows = link_rows(run_link(log, always), log, DELAY_S)
+
+    assert len(rows) == len(SAW)
+    for row, rate_mbps in zip(rows, SAW, strict=True):
+        assert row.capacity_bytes == pytest.approx(rate_mbps * BYTES_PER_MBIT * 0.1)
+        assert row.delivered_bytes == pytest.approx(row.capacity_bytes, abs=3 * 1514)
+    assert sum(row.busy_s for row in rows) == pytest.approx(3.0, abs=0.05)
+
+
+def test_idle_link_is_not_busy_whatever_it_misses():
+    log = make_log([20] * 10)
+    rows = link_rows(run_link(log, transfers(1514, 0.05)), log, DELAY_S)
+
+    assert sum(row.busy_s for row in rows) == 0
+    assert sum(row.delivered_bytes for row in rows) < 0.1 * sum(row.capacity_bytes for row in rows)
+
+
+def test_last_row_ends_with_the_replay():
+    log = make_log([20] * 5, step_s=0.05)
+    rows = link_rows(run_link(log, always), log, DELAY_S)
+
+    assert [row.duration_s for row in rows] == pytest.approx([0.1, 0.1, 0.05])
+
+
+def test_replay_that_was_not_sampled_has_no_rows():
+    assert link_rows(empty_samples(), make_log([20] * 5), DELAY_S) == []
+
+
+def test_frames_keep_their_order_when_the_delay_shrinks():
+    planned = PlannedLink(make_log([20] * 3, delays_ms=[30, 30, 10]), DELAY_S)
+
+    assert planned.arrival_s(ORIGIN_S + 0.199) == pytest.approx(ORIGIN_S + 0.229)
+    assert planned.arrival_s(ORIGIN_S + 0.21) == pytest.approx(ORIGIN_S + 0.23)
+    assert planned.arrival_s(ORIGIN_S + 0.25) == pytest.approx(ORIGIN_S + 0.26)
+
+
+def test_exact_link_has_no_surplus_beyond_its_burst():
+    log = make_log(SAW)
+
+    assert excess_s(run_link(log, always), log, DELAY_S) < 0.002
+
+
+def test_surplus_shows_though_the_queue_never_stood():
+    log = make_log([20] * 20)
+    samples = run_link(log, transfers(200_000, 0.4), speed=50)
+
+    assert sum(row.busy_s for row in link_rows(samples, log, DELAY_S)) == 0
+    assert excess_s(samples, log, DELAY_S) > 0.05
