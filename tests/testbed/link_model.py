@@ -34,6 +34,10 @@ def run_link(log, demand, speed=1.0, delay_s=DELAY_S, period_s=0.005, lose_every
     ticks = round((log.stopped_s - log.origin_s + 0.2) / TICK_S)
     for tick in range(-50, ticks):
         now_s = log.origin_s + tick * TICK_S
+        if tick % round(period_s / TICK_S) == 0:
+            # part of a frame is not there yet
+            backlog = int(queue // FRAME_BYTES) * FRAME_BYTES
+            append_reading(samples, LinkReading(now_s, int(received), int(sent), backlog, 0))
         queue += demand(tick * TICK_S)
         earned = _rate(log, now_s) * speed * TICK_S
         tokens = min(2 * FRAME_BYTES + earned, tokens + earned)
@@ -45,10 +49,6 @@ def run_link(log, demand, speed=1.0, delay_s=DELAY_S, period_s=0.005, lose_every
         while travelling and travelling[0] <= now_s:
             travelling.pop(0)
             received += FRAME_BYTES
-        if tick % round(period_s / TICK_S) == 0:
-            # part of a frame is not there yet
-            backlog = int(queue // FRAME_BYTES) * FRAME_BYTES
-            append_reading(samples, LinkReading(now_s, int(received), int(sent), backlog, 0))
     return samples
 
 
