@@ -39,7 +39,8 @@ class LinkSummary:
     busy_s : float
         Time in which a queue stood in front of the link.
     rate_errors : tuple of float
-        \\|delivered / capacity - 1\\| of each second of busy time, in order; a rest of half a second counts too.
+        How far delivered / capacity is from 1, for each second of busy time in order; a rest of half a second
+        counts too.
     excess_s : float
         Worst surplus in any window of any replay, as time at the peak rate (:func:`link_account.excess_s`).
     step_late_p50_ms, step_late_p99_ms : float

@@ -238,4 +238,6 @@ def _signals_as_bytes() -> Iterator[int]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m testbed.isolation COMMAND [ARGUMENT...]")
     sys.exit(run_isolated(sys.argv[1:]))

@@ -5,8 +5,9 @@ idle often: between two requests, for a round trip of each slow start, while the
 compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
 The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
 found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
-ended anywhere in them, and the shaper's saved-up burst leaves in the first. A queue that runs empty and fills
-again between two samples stays unseen, and counts against the link.
+ended anywhere in them, and the shaper's saved-up burst leaves in the first. Samples far apart prove nothing of
+the time between them. A queue that runs empty and fills again between two near ones stays unseen, and counts
+against the link.
 
 What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
 """
@@ -20,6 +21,7 @@ from testbed.sampler import LinkSamples
 from testbed.trace import BYTES_PER_MBIT
 
 ROW_S = 0.1
+MAX_SAMPLE_GAP_S = 0.02
 # A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
 RATE_TOLERANCE = 0.02
 
@@ -128,11 +130,12 @@ def busy_spans(samples: LinkSamples, start_s: float, end_s: float) -> list[tuple
     spans = []
     run: list[float] = []
     for time_s, backlog in zip(samples.time_s, samples.backlog_bytes, strict=True):
-        if backlog > 0 and start_s <= time_s <= end_s:
+        stands = backlog > 0 and start_s <= time_s <= end_s
+        if run and (not stands or time_s - run[-1] > MAX_SAMPLE_GAP_S):
+            spans.append(run)
+            run = []
+        if stands:
             run.append(time_s)
-            continue
-        spans.append(run)
-        run = []
     spans.append(run)
     return [(run[1], run[-2]) for run in spans if len(run) > 3]
 

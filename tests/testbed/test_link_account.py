@@ -13,7 +13,7 @@ SAW = [5, 40, 12, 25, 8, 30, 18, 6, 45, 20] * 3
 def backlogs(values):
     samples = empty_samples()
     for i, value in enumerate(values):
-        append_reading(samples, LinkReading(float(i), 0, 0, value, 0))
+        append_reading(samples, LinkReading(i / 128, 0, 0, value, 0))
     return samples
 
 
@@ -29,11 +29,19 @@ def backlogs(values):
     ],
 )
 def test_busy_leaves_out_the_ends_of_each_run_of_standing_queues(values, spans):
-    assert busy_spans(backlogs(values), 0, 99) == spans
+    assert busy_spans(backlogs(values), 0, 99) == [(start / 128, end / 128) for start, end in spans]
 
 
 def test_busy_counts_only_within_the_replay():
-    assert busy_spans(backlogs([1] * 10), 3, 7) == [(4, 6)]
+    assert busy_spans(backlogs([1] * 10), 3 / 128, 7 / 128) == [(4 / 128, 6 / 128)]
+
+
+def test_samples_far_apart_prove_no_queue_between_them():
+    samples = backlogs([1] * 6)
+    for i in range(6):
+        append_reading(samples, LinkReading(1.0 + i / 128, 0, 0, 1, 0))
+
+    assert busy_spans(samples, 0, 99) == [(1 / 128, 4 / 128), (1 + 1 / 128, 1 + 4 / 128)]
 
 
 def test_rows_of_a_loaded_link_hold_the_capacity_of_the_trace():
