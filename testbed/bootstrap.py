@@ -19,10 +19,10 @@ _STAMP = VENV / ".setup-complete"
 # command that must exist -> Debian/Ubuntu package that brings it
 _COMMANDS = {
     "mnexec": "mininet",
-    "ifconfig": "net-tools",
     "ip": "iproute2",
     "tc": "iproute2",
     "ping": "iputils-ping",
+    "sysctl": "procps",
     "unshare": "util-linux",
 }
 _TORCH = "torch==2.13.0"
@@ -55,8 +55,8 @@ def missing_commands() -> list[str]:
 
 
 def _wanted() -> str:
-    settings = (ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes() + str(ROOT).encode()
-    return hashlib.sha256(settings).hexdigest()
+    # the folder counts: an environment that was moved finds nothing
+    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
 
 
 def _is_complete() -> bool:
@@ -110,11 +110,13 @@ def _install_system_packages(packages: Sequence[str]) -> None:
 
 
 def _make_venv() -> None:
-    """Build the environment from nothing; a half-built one would pass for complete, so none is left behind."""
-    shutil.rmtree(VENV, ignore_errors=True)
+    """Make the environment, or bring the one of an earlier release up to date; a failure leaves no half of one."""
     try:
-        _say(f"virtual environment in {VENV}")
-        _run([sys.executable, "-m", "venv", VENV])
+        if not _STAMP.exists():
+            shutil.rmtree(VENV, ignore_errors=True)
+            _say(f"virtual environment in {VENV}")
+            _run([sys.executable, "-m", "venv", VENV])
+        _STAMP.unlink(missing_ok=True)
         pip: list[str | Path] = [VENV_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _say("Python packages: about 300 MB, a minute or two")
         _install_torch(pip)

@@ -6,8 +6,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cachegen import InvalidInputError
+from cachegen import InvalidInputError, UnknownNameError
 from testbed.methods import make_method
+from testbed.topologies import TOPOLOGIES
+from testbed.trace import load_trace
+from testbed.workload import read_contexts
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
 
@@ -48,7 +51,7 @@ class RunConfig:
     Raises
     ------
     InvalidInputError
-        A value is out of range; the text names the setting and the value.
+        A value is out of range, or a name or file is not there; the text names the setting and the value.
     """
 
     trace: str
@@ -78,6 +81,11 @@ class RunConfig:
         self._check("methods", lambda value: 0 < len(value) == len(set(value)), "distinct names, at least one")
         for name in self.methods:
             make_method(name)
+        if self.topology not in TOPOLOGIES:
+            raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
+        load_trace(self.trace)
+        if self.contexts is not None:
+            read_contexts(Path(self.contexts), self.num_contexts)
 
     def _check(self, name: str, holds: Any, wanted: str) -> None:
         value = getattr(self, name)

@@ -16,9 +16,11 @@ from cachegen import (
     CachegenError,
     ContextLoader,
     HttpSource,
+    InvalidInputError,
     LoadedContext,
     Stage,
     StageClock,
+    UnsupportedModelError,
     make_controller,
 )
 from testbed.methods import make_method
@@ -107,7 +109,8 @@ def main() -> None:
     try:
         _run(sys.stdin, answer)
     except CachegenError as error:
-        answer("error", error=f"{type(error).__name__}: {error}")
+        refused = isinstance(error, InvalidInputError | UnsupportedModelError)
+        answer("error", error=str(error), refused=refused)
 
 
 def _run(messages: TextIO, answer: Answers) -> None:

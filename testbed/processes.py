@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from cachegen import InvalidInputError
 from testbed.errors import HostError
 
 _LOG_TAIL_BYTES = 2000
@@ -75,7 +76,7 @@ class InferenceHost:
             if kind == answer_kind:
                 return answer
             if kind == "error":
-                raise HostError(f"inference host: {answer['error']}")
+                raise (InvalidInputError if answer["refused"] else HostError)(f"inference host: {answer['error']}")
             on_other(answer)
         raise self._died()
 

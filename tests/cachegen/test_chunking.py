@@ -26,9 +26,7 @@ def test_spans_cover_every_token_once_and_only_the_last_may_be_short(num_tokens,
     assert 1 <= spans[-1][1] - spans[-1][0] <= chunk_tokens
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "chunk_tokens"), [(0, 10), (-1, 10), (2**24 + 1, 10), (10, 0), (10, -3)]
-)
+@pytest.mark.parametrize(("num_tokens", "chunk_tokens"), [(0, 10), (-1, 10), (2**24 + 1, 10), (10, 0), (10, -3)])
 def test_spans_refuse_empty_or_boundless_contexts_and_empty_chunks(num_tokens, chunk_tokens):
     with pytest.raises(InvalidInputError, match="at least 1"):
         chunk_spans(num_tokens, chunk_tokens)
@@ -36,8 +34,7 @@ def test_spans_refuse_empty_or_boundless_contexts_and_empty_chunks(num_tokens, c
 
 def test_keys_follow_the_documented_preimage():
     first = hashlib.sha256(
-        hashlib.sha256(b"cachegen chunk key 1\x00" + MODEL + PROFILE).digest()
-        + struct.pack("<5I", *TOKENS[:5])
+        hashlib.sha256(b"cachegen chunk key 1\x00" + MODEL + PROFILE).digest() + struct.pack("<5I", *TOKENS[:5])
     ).digest()
     second = hashlib.sha256(first + struct.pack("<2I", *TOKENS[5:])).digest()
 
@@ -57,9 +54,7 @@ def test_keys_depend_on_the_boundaries_before_them():
     assert chunk_keys(TOKENS, 3, MODEL, PROFILE)[-1] != chunk_keys(TOKENS, 4, MODEL, PROFILE)[-1]
 
 
-@pytest.mark.parametrize(
-    ("model", "profile"), [(bytes(16), PROFILE), (MODEL, bytes(32))], ids=["model", "profile"]
-)
+@pytest.mark.parametrize(("model", "profile"), [(bytes(16), PROFILE), (MODEL, bytes(32))], ids=["model", "profile"])
 def test_keys_of_another_model_or_profile_have_nothing_in_common(model, profile):
     assert not set(chunk_keys(TOKENS, 2, MODEL, PROFILE)) & set(chunk_keys(TOKENS, 2, model, profile))
 

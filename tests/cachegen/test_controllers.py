@@ -115,9 +115,7 @@ def states(draw):
     num_levels = draw(st.integers(1, 5))
     chunks = []
     for index in range(num_chunks):
-        sizes = sorted(
-            draw(st.lists(st.integers(1, 10**7), min_size=num_levels, max_size=num_levels)), reverse=True
-        )
+        sizes = sorted(draw(st.lists(st.integers(1, 10**7), min_size=num_levels, max_size=num_levels)), reverse=True)
         names = {f"level-{level}": size for level, size in enumerate(sizes)}
         chunks.append(ChunkOptions(index, 16, names, draw(st.floats(0, 3))))
     return LoadState(

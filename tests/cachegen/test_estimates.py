@@ -44,9 +44,7 @@ def test_times_that_fall_with_the_prefix_do_not_make_a_negative_coefficient():
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 10), min_size=len(SPANS), max_size=len(SPANS)))
 def test_no_other_non_negative_coefficients_fit_better(times_s):
-    cost = RecomputeCost.fit(
-        (prefix, tokens, time_s) for (prefix, tokens), time_s in zip(SPANS, times_s, strict=True)
-    )
+    cost = RecomputeCost.fit((prefix, tokens, time_s) for (prefix, tokens), time_s in zip(SPANS, times_s, strict=True))
 
     def error(candidate):
         predicted = [candidate.predict(prefix, tokens) for prefix, tokens in SPANS]

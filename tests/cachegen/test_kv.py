@@ -21,9 +21,7 @@ def test_first_non_finite_value_is_named_by_its_place(value, dtype):
         check_kv(kv)
 
 
-@pytest.mark.parametrize(
-    "shape", [(2, 3, 4, 5, 6), (2, 2, 4, 5), (2, 2, 0, 5, 6), (0, 2, 4, 5, 6), (2, 2, 4, 5, 0)]
-)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (2, 2, 4, 5), (2, 2, 0, 5, 6), (0, 2, 4, 5, 6), (2, 2, 4, 5, 0)])
 def test_tensors_that_are_no_chunks_are_refused(shape):
     with pytest.raises(InvalidInputError):
         check_kv(torch.zeros(shape))

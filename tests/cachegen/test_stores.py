@@ -330,9 +330,7 @@ def test_connection_is_renewed_when_the_server_was_restarted(tmp_path):
 def test_threads_may_share_a_store(stocked_server):
     store = HttpStore(stocked_server.url)
     answers = []
-    threads = [
-        threading.Thread(target=lambda: answers.extend(store.get(NAME) for _ in range(20))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: answers.extend(store.get(NAME) for _ in range(20))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -42,7 +42,7 @@ def test_an_unknown_method_is_refused_with_those_there_are():
 
 
 def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
-    (tmp_path / "mine.csv").touch()
+    (tmp_path / "mine.csv").write_text("time_s,rate_mbps\n0,10\n")
     monkeypatch.chdir(tmp_path)
     assert config("--trace", "mine.csv").trace == str(tmp_path / "mine.csv")
     assert config("--trace", "lte").trace == "lte"

@@ -1,0 +1,225 @@
+"""The main job, end to end: real model, real link, real report; and what is left when it is stopped."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.metrics import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = ["text", "quant8", "quant4", "cachegen"]
+# Contexts an eighth as long as usual, over a link that suits them; everything else is the real thing.
+SMALL = ["--context-tokens", "256", "--chunk-tokens", "64", "--slo-ms", "1000", "--delay-ms", "5"]
+
+
+def start(runs, *flags, **options):
+    command = [sys.executable, str(ROOT / "testbed" / "run.py"), *SMALL, "--runs", str(runs), *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def processes_that_name(path):
+    """Pids of all processes on this machine, in any namespace, whose command line or environment names a path."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if str(path).encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+def wait_until_gone(path):
+    deadline_s = time.monotonic() + 10
+    while processes_that_name(path):
+        assert time.monotonic() < deadline_s, f"still running: {processes_that_name(path)}"
+        time.sleep(0.05)
+
+
+def read_until(process, words):
+    """Read output lines until one has the words."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError(f"{words!r} never came:\n{''.join(lines)}")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Two runs at the same time, from a foreign directory, with the same seed."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+    processes = [start(folder, "--requests", "2", "--num-contexts", "2", cwd=folder) for folder in folders]
+    outputs = [process.communicate(timeout=200)[0] for process in processes]
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    return list(zip(folders, outputs, strict=True))
+
+
+def load(finished, name):
+    return json.loads((finished[0][0] / "latest" / name).read_text())
+
+
+def read_rows(folder, name):
+    with (folder / "latest" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_two_runs_at_once_are_both_valid_and_share_the_schedule(finished):
+    offsets = []
+    for folder, output in finished:
+        assert "VALID" in output
+        offsets.append(
+            [(row["request"], row["method"], row["trace_offset_s"]) for row in read_rows(folder, "requests.csv")]
+        )
+    assert offsets[0] == offsets[1]
+
+
+def test_the_summary_has_its_core(finished):
+    summary = load(finished, "summary.json")
+    assert summary["schema"] == 1
+    assert summary["validity"] == {"verdict": "VALID", "reasons": [], "notes": []}
+    assert summary["slo"] == {"ttft_ms": 1000.0}
+    assert (summary["trace"], summary["model"]) == ("lte", "SmolLM2-135M-Instruct")
+    assert 0 <= summary["link"]["rate_error_mean"] <= summary["link"]["rate_error_p95"] < 0.05
+    assert summary["link"]["rtt_ms"] == pytest.approx(10, abs=1.5)
+    assert list(summary["methods"]) == METHODS
+    for figures in summary["methods"].values():
+        assert figures["requests"] == 2
+        assert figures["violations"] == round(2 * figures["slo_violation_rate"])
+        assert sum(figures["stages_ms"].values()) == pytest.approx(figures["ttft_ms"]["mean"], abs=1)
+
+
+def test_every_requests_stages_sum_to_its_ttft(finished):
+    rows = read_rows(finished[0][0], "requests.csv")
+    assert len(rows) == 8
+    for row in rows:
+        assert row["status"] == "ok"
+        assert sum(float(row[f"stages_ms.{stage}"]) for stage in STAGES) == pytest.approx(float(row["ttft_ms"]), abs=1)
+        assert sum(json.loads(row["levels"]).values()) == 4
+
+
+def test_every_request_has_the_same_trace_offset_and_context_under_every_method(finished):
+    by_request = {}
+    for row in read_rows(finished[0][0], "requests.csv"):
+        by_request.setdefault(row["request"], set()).add((row["trace_offset_s"], row["context"]))
+    assert all(len(found) == 1 for found in by_request.values())
+    assert len(set.union(*by_request.values())) == 2
+
+
+def test_methods_do_what_their_name_says(finished):
+    methods = load(finished, "summary.json")["methods"]
+    assert methods["text"]["levels"] == {"recompute": 8}
+    assert methods["text"]["stages_ms"]["decode"] == 0
+    assert methods["quant8"]["levels"] == {"quant8": 8}
+    assert methods["quant4"]["bytes_mean"] < 0.55 * methods["quant8"]["bytes_mean"]
+    assert methods["quant8"]["bytes_mean"] > 256 * 23040 / 2
+    assert methods["text"]["kl_mean"] < 1e-3
+    assert methods["quant8"]["kl_mean"] < methods["quant4"]["kl_mean"]
+
+
+def test_every_decision_is_logged_with_what_it_knew(finished):
+    lines = (finished[0][0] / "latest" / "events.jsonl").read_text().splitlines()
+    decisions = [event for event in map(json.loads, lines) if event["event"] == "decision"]
+    assert len(decisions) == 2 * len(METHODS) * 4
+    assert all("recompute" in event["finish_s"] and event["reason"] for event in decisions)
+
+
+def test_link_rows_add_up_to_what_was_received(finished):
+    received = {}
+    for row in read_rows(finished[0][0], "link.csv"):
+        key = (row["request"], row["method"])
+        received[key] = received.get(key, 0) + float(row["delivered_bytes"])
+    for row in read_rows(finished[0][0], "requests.csv"):
+        on_the_wire = received[row["request"], row["method"]]
+        # headers of Ethernet, IP and TCP, and of HTTP, come on top
+        assert 1.0 < on_the_wire / float(row["bytes"]) < 1.12 or float(row["bytes"]) < 20_000
+
+
+def test_the_report_names_every_method_and_says_why(finished):
+    report = (finished[0][0] / "latest" / "report.md").read_text()
+    for method in METHODS:
+        assert f"- **{method}**: " in report
+    assert "SLO in " in report
+    assert "ttft.svg" in report
+    assert (finished[0][0] / "latest" / "ttft.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_the_manifest_says_what_the_result_depends_on(finished):
+    manifest, config = load(finished, "manifest.json"), load(finished, "config.json")
+    assert len(manifest["trace"]["sha256"]) == 64
+    assert len(manifest["inference"]["profile_hash"]) == 64
+    assert manifest["network"]["congestion_control"] == "cubic"
+    assert manifest["packages"]["torch"]
+    assert config["seed"] == 0
+
+
+def test_nothing_but_the_result_is_left(finished):
+    for folder, _ in finished:
+        wait_until_gone(folder)
+        names = {path.name for path in (folder / "latest").iterdir()}
+        assert names >= {"config.json", "manifest.json", "summary.json", "report.md", "requests.csv", "link.csv"}
+        assert "store" not in names
+
+
+def test_ctrl_c_leaves_a_readable_partial_result_and_no_process(tmp_path):
+    with start(tmp_path, "--requests", "50") as process:
+        read_until(process, "request 0 quant8")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 130, output
+    wait_until_gone(tmp_path)
+    summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["methods"]["text"]["requests"] >= 1
+    assert "partial result" in (tmp_path / "latest" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("moment", ["run directory", "warm up", "request 0 text"])
+def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment):
+    with start(tmp_path, "--requests", "50") as process:
+        read_until(process, moment)
+        process.kill()
+    wait_until_gone(tmp_path)
+
+    if moment == "request 0 text":
+        again = start(tmp_path, "--requests", "1", "--methods", "quant4")
+        output, _ = again.communicate(timeout=100)
+        assert again.returncode == 0, output
+        assert len([path for path in tmp_path.iterdir() if path.name != "latest"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--methods", "gzip"], "no method 'gzip'"),
+        (["--trace", "no-such-trace"], "no-such-trace"),
+        (["--topology", "ring"], "no topology"),
+        (["--contexts", "/no/such/file.jsonl"], "/no/such/file.jsonl"),
+        (["--model", "/no/such/model"], "/no/such/model"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(tmp_path, flags, message):
+    process = start(tmp_path, *flags)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_help_reads_well_and_needs_nothing_installed(tmp_path):
+    command = ["/usr/bin/python3", str(ROOT / "testbed" / "run.py"), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    for word in ("--trace", "--slo-ms", "exit status", "cachegen-0 ... cachegen-4"):
+        assert word in done.stdout
