@@ -14,7 +14,6 @@ from cachegen.kv import KVShape
 from cachegen.kv_cache import KVCache
 
 _FINGERPRINT_BYTES = 16
-_SAMPLES_PER_TENSOR = 4096
 
 
 class LanguageModel:
@@ -94,9 +93,7 @@ class LanguageModel:
         torch.Tensor
             ``[tokens, vocabulary]``, float32.
         """
-        logits = self._forward(cache, token_ids, logits_to_keep=0)
-        cache.truncate(cache.num_tokens)
-        return logits
+        return self._forward(cache, token_ids, logits_to_keep=0)
 
     @torch.inference_mode()
     def generate(self, cache: KVCache, question_ids: Sequence[int], **options: Any) -> list[int]:
@@ -117,22 +114,37 @@ class LanguageModel:
         if not question_ids:
             raise InvalidInputError("generation needs at least one token behind the cached ones")
         ids = self._ids([*cache.token_ids, *question_ids])
-        output = self._model.generate(
-            ids, attention_mask=torch.ones_like(ids), cache=cache.past, use_cache=True, **options
-        )
-        cache.truncate(cache.num_tokens)
+        try:
+            output = self._model.generate(
+                ids, attention_mask=torch.ones_like(ids), cache=cache.past, use_cache=True, **options
+            )
+        finally:
+            # also when it is interrupted: the layers hold question and answer by then
+            cache.truncate(cache.num_tokens)
         new: list[int] = output[0, ids.shape[1] :].tolist()
         return new
 
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
-        output = self._model(self._ids(token_ids), cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
+        ids = self._ids(token_ids)
+        try:
+            output = self._model(ids, cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
+        finally:
+            # the values stay in the buffer for a commit; a pass that failed half-way leaves no layer longer
+            cache.truncate(cache.num_tokens)
         logits: torch.Tensor = output.logits[0].float()
         return logits
 
     def _ids(self, token_ids: Sequence[int]) -> torch.Tensor:
         if not token_ids:
             raise InvalidInputError("no tokens were given")
-        return torch.tensor([list(token_ids)], dtype=torch.long, device=self.device)
+        ids = torch.tensor([list(token_ids)], dtype=torch.long)
+        # refused here: a look-up out of bounds is an IndexError on a CPU, and the end of the process on a GPU
+        size = self._model.get_input_embeddings().weight.shape[0]
+        outside = ((ids[0] < 0) | (ids[0] >= size)).nonzero()
+        if len(outside):
+            place = int(outside[0])
+            raise InvalidInputError(f"token {place} has id {int(ids[0, place])}, the vocabulary is 0 to {size - 1}")
+        return ids.to(self.device)
 
 
 def load_model(
@@ -199,15 +211,13 @@ def _keys_and_values(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _fingerprint(model: Any) -> bytes:
-    """Hash configuration, dtype and a sample of every weight tensor: quick, and no two models share it."""
+    """Hash configuration, dtype and every weight, so that even one edited token's embedding makes another model."""
     config = {k: v for k, v in model.config.to_dict().items() if k not in _NOT_IDENTITY}
     digest = hashlib.blake2b(repr(sorted(config.items())).encode(), digest_size=_FINGERPRINT_BYTES)
     for key, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().reshape(-1)
-        stride = max(1, flat.numel() // _SAMPLES_PER_TENSOR)
-        sample = flat[::stride].float().cpu().numpy().tobytes()
+        elements = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        digest.update(xxhash.xxh3_128_digest(sample))
+        digest.update(xxhash.xxh3_128_digest(elements.numpy()))
     return digest.digest()
 
 

@@ -3,7 +3,15 @@
 import pytest
 import torch
 from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
-from transformers import MambaConfig, MambaForCausalLM, T5Config, T5ForConditionalGeneration
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessor,
+    MambaConfig,
+    MambaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from cachegen import InvalidInputError, LanguageModel, UnsupportedModelError, load_model
 
@@ -69,6 +77,23 @@ def test_fingerprint_tells_models_apart_and_is_the_same_every_time():
     assert len(different) == 5
 
 
+def test_fingerprint_notices_one_edited_weight():
+    config = LlamaConfig(
+        vocab_size=9700,
+        hidden_size=32,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+    )
+    llama = LlamaForCausalLM(config).eval()
+    before = LanguageModel(llama, None, "llama").fingerprint
+    with torch.no_grad():
+        llama.model.embed_tokens.weight[1234, 5] += 1
+
+    assert LanguageModel(llama, None, "llama").fingerprint != before
+
+
 def test_models_without_one_kv_cache_are_refused_by_name():
     encoder_decoder = T5ForConditionalGeneration(
         T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
@@ -91,3 +116,50 @@ def test_generation_needs_a_question():
     model = tiny_llama()
     with pytest.raises(InvalidInputError, match="at least one token"):
         model.generate(model.new_cache(4), [])
+
+
+class Interrupting(LogitsProcessor):
+    """What a user's Ctrl-C does to generation, at the third token."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        if self.calls == 3:
+            raise KeyboardInterrupt
+        return scores
+
+
+def test_interrupted_generation_leaves_the_cache_as_it_was():
+    model, tokens = tiny_llama(), random_tokens(40)
+    cache = model.new_cache(30)
+    model.prefill(cache, tokens[:30])
+    with pytest.raises(KeyboardInterrupt):
+        model.generate(cache, tokens[30:], max_new_tokens=8, logits_processor=[Interrupting()])
+
+    assert cache.num_tokens == cache.past.get_seq_length() == 30
+    torch.testing.assert_close(model.continuation_logits(cache, tokens[30:]), plain_logits(model, tokens)[30:])
+
+
+def test_prefill_that_fails_between_layers_leaves_the_cache_as_it_was(monkeypatch):
+    model, tokens = tiny_llama(), random_tokens(40)
+    cache = model.new_cache(30)
+    model.prefill(cache, tokens[:30])
+
+    def run_out_of_memory(_hidden):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model._model.model.layers[1].mlp, "forward", run_out_of_memory)
+        with pytest.raises(MemoryError):
+            model.prefill(cache, tokens[30:])
+
+    torch.testing.assert_close(model.prefill(cache, tokens[30:]), plain_logits(model, tokens)[-1])
+
+
+@pytest.mark.parametrize("token", [-1, VOCABULARY])
+def test_tokens_outside_the_vocabulary_are_refused_by_place(token):
+    model = tiny_llama()
+    with pytest.raises(InvalidInputError, match=f"token 2 has id {token}, the vocabulary is 0 to 96"):
+        model.prefill(model.new_cache(4), [5, 6, token])
