@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,4 +179,14 @@ def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: s
         finally:
             await source.close()
 
-    return asyncio.run(load())
+    return _run(load())
+
+
+def _run(work: Coroutine[Any, Any, KVCache]) -> KVCache:
+    """Run to the end, in a thread of its own where this one has a loop already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="get_kv") as thread:
+        return thread.submit(asyncio.run, work).result()

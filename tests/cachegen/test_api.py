@@ -1,5 +1,7 @@
 """Calculate, store, get and use: the paper's four calls."""
 
+import asyncio
+
 import pytest
 import torch
 from stored_context import LADDER, store_context
@@ -104,3 +106,12 @@ def test_unknown_and_missing_encodings_are_refused_before_anything_is_written(tm
 def test_an_empty_context_is_refused():
     with pytest.raises(InvalidInputError, match="num_tokens must be at least 1"):
         calculate_kv(tiny_llama(), [])
+
+
+def test_a_context_loads_where_a_loop_runs_already_as_in_a_notebook(tmp_path):
+    stored = store_context(tmp_path)
+
+    async def cell():
+        return get_kv(str(tmp_path), stored.model, stored.manifest.context_key, "raw", stored.profile)
+
+    assert torch.equal(asyncio.run(cell()).chunk(0, 56), stored.cache.chunk(0, 56))
