@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import torch
@@ -45,30 +45,32 @@ class Assembly:
         self._model, self._profile, self._manifest = model, profile, manifest
         self._token_ids, self._cache, self._clock, self._log = token_ids, cache, clock, log
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="assembly")
-        self._jobs: list[asyncio.Future[str]] = []
+        self._jobs: list[Future[str]] = []
 
     async def add(self, index: int, encoding: str, data: bytes | None) -> None:
         """Decode a chunk behind the ones before it; returns at once unless too many are waiting."""
         self._submit(lambda: self._decode_or_recompute(index, encoding, data))
         if len(self._jobs) > _MAX_UNDECODED:
-            await self._jobs[-1 - _MAX_UNDECODED]
+            await asyncio.wrap_future(self._jobs[-1 - _MAX_UNDECODED])
 
     async def recompute(self, index: int) -> None:
         """Prefill a chunk behind the ones before it, and wait until that is done."""
         self._submit(lambda: self._recompute(index))
-        await self._jobs[-1]
+        await asyncio.wrap_future(self._jobs[-1])
 
     async def finish(self) -> tuple[str, ...]:
         """Wait for all chunks; return how each one came, in order."""
-        return tuple([await job for job in self._jobs])
+        return tuple([await asyncio.wrap_future(job) for job in self._jobs])
 
     async def close(self) -> None:
-        """Wait for the thread, whatever became of its jobs: it must not write into a cache that is given up."""
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        """Drop jobs that have not begun and wait for the one that runs: it must not write into a cache given up."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        # wrapped anew: a future that was cancelled while awaited is done before its job is
+        await asyncio.gather(*map(asyncio.wrap_future, self._jobs), return_exceptions=True)
         self._thread.shutdown()
 
     def _submit(self, work: Callable[[], str]) -> None:
-        self._jobs.append(asyncio.get_running_loop().run_in_executor(self._thread, work))
+        self._jobs.append(self._thread.submit(work))
 
     def _decode_or_recompute(self, index: int, encoding: str, data: bytes | None) -> str:
         if data is None:

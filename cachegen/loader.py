@@ -144,10 +144,20 @@ class ContextLoader:
         """Fetch manifest and tokens side by side, one round trip for both."""
         clock.network(Stage.WAIT)
         on_first_byte = lambda: clock.network(Stage.FETCH)  # noqa: E731 - two words, used twice
-        raw_manifest, raw_tokens = await asyncio.gather(
-            self._source.fetch(manifest_name(context_key), MAX_MANIFEST_BYTES, on_first_byte),
-            self._source.fetch(tokens_name(context_key), _MAX_TOKENS_OBJECT_BYTES, on_first_byte),
-        )
+        fetches = [
+            asyncio.ensure_future(self._source.fetch(name, max_bytes, on_first_byte))
+            for name, max_bytes in (
+                (manifest_name(context_key), MAX_MANIFEST_BYTES),
+                (tokens_name(context_key), _MAX_TOKENS_OBJECT_BYTES),
+            )
+        ]
+        try:
+            raw_manifest, raw_tokens = await asyncio.gather(*fetches)
+        finally:
+            # where one has failed, the other must not go on behind the caller's back
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.gather(*fetches, return_exceptions=True)
         clock.network(Stage.WAIT)
         manifest = unpack_manifest(raw_manifest)
         self._check_owner(manifest, context_key)

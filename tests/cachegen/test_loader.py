@@ -1,6 +1,7 @@
 """Loading over a real server: right values whatever is missing, damaged or slow."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -16,8 +17,10 @@ from cachegen import (
     ObjectNotFoundError,
     Stage,
     StageClock,
+    StoreSource,
     StoreUnavailableError,
     make_controller,
+    open_store,
 )
 from cachegen.manifest import chunk_name, manifest_name
 
@@ -201,3 +204,56 @@ def test_a_loaded_cache_answers_as_the_calculated_one(stored):
         loaded, _, _, _ = load(stored, server.url, "fixed:raw", ["raw"])
     answer = stored.model.generate(loaded.cache, question, **options)
     assert answer == stored.model.generate(stored.cache, question, **options)
+
+
+class HalfAnIndex:
+    """A source without manifests that never comes to the end of the tokens."""
+
+    received_bytes = 0
+
+    async def fetch(self, name, max_bytes, on_first_byte):
+        if name.startswith("manifests/"):
+            raise ObjectNotFoundError(name)
+        await asyncio.Event().wait()
+
+    async def close(self):
+        pass
+
+
+def test_a_failed_index_leaves_no_fetch_behind(stored):
+    async def run():
+        loader = ContextLoader(stored.model, stored.profile, HalfAnIndex(), COSTS, lambda *_, **__: None)
+        clock = StageClock(time.monotonic())
+        with pytest.raises(ObjectNotFoundError):
+            await loader.load(stored.manifest.context_key, make_controller("text", []), [], 60.0, clock)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()
+
+
+def test_a_cancelled_load_waits_for_its_thread_and_lets_the_loop_run(stored, monkeypatch):
+    begun, may_end, ended = threading.Event(), threading.Event(), []
+
+    def slow_prefill(cache, token_ids):
+        begun.set()
+        ended.append(may_end.wait(timeout=20))
+
+    async def run():
+        source = StoreSource(open_store(str(stored.root)))
+        loader = ContextLoader(stored.model, stored.profile, source, COSTS, lambda *_, **__: None)
+        clock = StageClock(time.monotonic())
+        load = asyncio.ensure_future(
+            loader.load(stored.manifest.context_key, make_controller("text", []), [], 60.0, clock)
+        )
+        await asyncio.to_thread(begun.wait)
+        load.cancel()
+        # in a turn after the one in which the load is cancelled
+        asyncio.get_running_loop().call_later(0.01, may_end.set)
+        await asyncio.wait([load])
+        assert load.cancelled()
+
+    monkeypatch.setattr(stored.model, "prefill", slow_prefill)
+    asyncio.run(run())
+
+    assert ended == [True]
+    assert not any(thread.name.startswith("assembly") for thread in threading.enumerate())
