@@ -8,6 +8,7 @@ import aiohttp
 
 from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
 from cachegen.stores import Store, open_store
+from cachegen.stores.http_store import parse_url
 
 _READ_BYTES = 1 << 18
 
@@ -46,9 +47,15 @@ class HttpSource:
         Of the server, ``http://host:port``.
     silence_s : float
         How long the server may stay silent before the fetch fails.
+
+    Raises
+    ------
+    InvalidInputError
+        Not an ``http`` URL of a host.
     """
 
     def __init__(self, base_url: str, silence_s: float = 5.0) -> None:
+        parse_url(base_url)
         self.received_bytes = 0
         self._base_url, self._silence_s = base_url.rstrip("/"), silence_s
         self._session: aiohttp.ClientSession | None = None

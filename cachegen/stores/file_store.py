@@ -41,6 +41,9 @@ class FileStore:
         target = self.root / name
         temporary = self._temporary / secrets.token_hex(16)
         try:
+            # a link on the way would lead the write out of the root, as it would a read
+            if os.path.realpath(target.parent) != str(target.parent):
+                raise StoreUnavailableError(f"{target}: lies behind a symbolic link")
             _make_folder(self._temporary)
             _make_folder(target.parent)
             try:
@@ -57,8 +60,11 @@ class FileStore:
         check_range(start, end)
         path = self.path(name)
         with _refusals_named(path), path.open("rb") as file:
-            file.seek(start)
-            return file.read() if end is None else file.read(end - start)
+            # what is there bounds the range: a reader allocates for any length that it is told
+            size_bytes = os.fstat(file.fileno()).st_size
+            first = min(start, size_bytes)
+            file.seek(first)
+            return file.read((size_bytes if end is None else min(end, size_bytes)) - first)
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""

@@ -34,7 +34,7 @@ class HttpStore:
     """
 
     def __init__(self, base_url: str, silence_s: float = SILENCE_S) -> None:
-        self._host, self._port = _parse_url(base_url)
+        self._host, self._port = parse_url(base_url)
         self._base_url = base_url.rstrip("/")
         self._silence_s = silence_s
         # Connections whose last answer was read to its end; append and pop are atomic.
@@ -163,10 +163,18 @@ def _check_status(url: str, status: int, expected: set[int]) -> None:
         raise StoreError(f"{url}: unexpected status {status}")
 
 
-def _parse_url(url: str) -> tuple[str, int]:
+def parse_url(url: str) -> tuple[str, int]:
+    """Return host and port of a storage server's URL.
+
+    Raises
+    ------
+    InvalidInputError
+        Not ``http://HOST:PORT``.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as the look-up will, which would raise in the middle of a request
     except ValueError as error:
         raise InvalidInputError(f"{url}: {error}") from error
     if parts.scheme != "http" or not host or parts.username or parts.path.strip("/") or parts.query:

@@ -8,6 +8,7 @@ from storage_server import running_server
 
 from cachegen import (
     HttpSource,
+    InvalidInputError,
     ObjectNotFoundError,
     StoreSource,
     StoreUnavailableError,
@@ -126,3 +127,9 @@ def test_a_bad_answer_ends_in_an_error(first_words, message):
 
     with pytest.raises(StoreUnavailableError, match=message):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("url", ["http://", "http://host:99999", "http://host/path", f"http://{'a' * 64}.example"])
+def test_urls_of_no_server_are_refused_before_a_request(url):
+    with pytest.raises(InvalidInputError, match=url):
+        open_source(url)

@@ -64,7 +64,7 @@ def test_objects_and_their_sizes_can_be_read(stocked_store, name):
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    list(itertools.combinations_with_replacement([0, 1, 10, 1023, 1024, 1025, 5000, None], 2)),
+    list(itertools.combinations_with_replacement([0, 1, 10, 1023, 1024, 1025, 5000, 2**41, 2**70, None], 2)),
     ids=str,
 )
 def test_ranges_are_those_of_a_slice(stocked_store, start, end):
@@ -159,6 +159,19 @@ def test_links_do_not_lead_out_of_the_store(tmp_path):
         with pytest.raises(ObjectNotFoundError):
             store.delete(name)
     assert (tmp_path / "secret").exists()
+
+
+def test_puts_do_not_follow_links_out_of_the_store(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    store = FileStore(tmp_path / "store")
+    store.put("a", b"a")
+    (store.root / "link").symlink_to(outside)
+
+    for name in ("link/b", "link/folder/b"):
+        with pytest.raises(StoreUnavailableError, match=f"{name}: lies behind a symbolic link"):
+            store.put(name, b"b")
+    assert list(outside.iterdir()) == []
 
 
 def test_store_below_a_linked_folder_works(tmp_path):
@@ -409,7 +422,8 @@ def test_urls_that_no_store_takes_are_refused():
     assert sorted(STORES) == ["file", "http"]
     with pytest.raises(UnknownNameError, match="s3://; there are file, http"):
         open_store("s3://bucket/prefix")
-    for url in ("file://elsewhere/folder", "file://", "http://", "http://host:port", "http://host:99999"):
+    long_label = f"http://{'a' * 64}.example"
+    for url in ("file://elsewhere/folder", "file://", "http://", "http://host:port", "http://host:99999", long_label):
         with pytest.raises(InvalidInputError, match=re.escape(url)):
             open_store(url)
     for url in ("http://host/path", "http://user@host", "http://host?query"):
