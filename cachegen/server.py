@@ -43,9 +43,13 @@ def serve(root: str | Path, host: str, port: int, announce: Callable[[str], None
 
     Raises
     ------
+    InvalidInputError
+        No such port.
     StoreUnavailableError
         The address cannot be listened on.
     """
+    if not 0 <= port < 1 << 16:
+        raise InvalidInputError(f"port is {port}, must be in 0..65535")
     asyncio.run(_serve(FileStore(root), host, port, announce))
 
 
@@ -53,9 +57,7 @@ async def _serve(store: FileStore, host: str, port: int, announce: Callable[[str
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(
-        make_app(store), access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=GRACE_S
-    )
+    runner = web.AppRunner(make_app(store), access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=GRACE_S)
     await runner.setup()
     try:
         try:

@@ -10,7 +10,7 @@ import threading
 import pytest
 from storage_server import running_server
 
-from cachegen.errors import StoreUnavailableError
+from cachegen.errors import InvalidInputError, StoreUnavailableError
 from cachegen.server import serve
 from cachegen.stores import FileStore
 
@@ -251,3 +251,9 @@ def test_address_in_use_is_refused_by_name(tmp_path):
 
         with pytest.raises(StoreUnavailableError, match=re.escape(f"127.0.0.1:{port}")):
             serve(tmp_path, "127.0.0.1", port, print)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_ports_that_are_none_are_refused(tmp_path, port):
+    with pytest.raises(InvalidInputError, match=f"port is {port}"):
+        serve(tmp_path, "127.0.0.1", port, print)
