@@ -140,7 +140,7 @@ def cached_profile(model: LanguageModel, on_text: Callable[[int, int], None] = l
         try:
             profile = load_profile(path)
         except FormatError:
-            path.unlink()
+            pass  # replaced below; removed here, it would be missed by another process that has just seen it
         else:
             if profile.model_fingerprint != model.fingerprint:
                 raise MismatchError(f"{path}: is the profile of {profile.model_fingerprint.hex()}")

@@ -31,6 +31,16 @@ PROFILE_SCHEMA = 1
 CALIBRATION_CHUNK_TOKENS = 510
 _METADATA_KEY = "cachegen_profile"
 _PARTS = ("first", "count", "frequencies")
+# What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
+_NOT_A_PROFILE = (
+    FormatError,
+    safetensors.SafetensorError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 # All that a symbol means beside the tables; a release with other constants makes other hashes.
 _CONSTANTS = {
     "group_tokens": GROUP_TOKENS,
@@ -163,7 +173,7 @@ def load_profile(path: str | Path) -> Profile:
         profile, stated = _read_profile(path)
     except VersionError:
         raise
-    except (FormatError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except _NOT_A_PROFILE as error:
         raise FormatError(f"{path}: not a profile: {error}") from error
     if profile.hash != stated:
         raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {stated.hex()}")

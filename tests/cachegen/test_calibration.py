@@ -56,3 +56,12 @@ def test_a_damaged_profile_is_made_anew(model, cache_folder):
 def test_short_texts_are_refused(model):
     with pytest.raises(InvalidInputError, match="128 tokens at least; none of 2 is"):
         calibrate(model, ["short", "shorter"])
+
+
+def test_a_damaged_profile_stays_in_its_place_until_it_is_replaced(model, cache_folder):
+    cached_profile(model)
+    [path] = (cache_folder / "cachegen" / "profiles").iterdir()
+    path.write_bytes(b"damaged")
+    seen = []
+    cached_profile(model, lambda _done, _all: seen.append(path.exists()))
+    assert seen == [True] * 6

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import safetensors
+import safetensors.torch
 import torch
 from checks import IDENTITY, make_chunk, make_profile
 from safetensors.numpy import save_file
@@ -164,3 +165,20 @@ def test_untouched_rewrite_still_loads(path):
     rewrite(path, lambda header, tensors: None)
 
     assert load_profile(path).hash == make_profile().hash
+
+
+def test_endless_nesting_is_refused(path):
+    save_file({"first": np.zeros(1)}, str(path), {"cachegen_profile": "[" * 100_000})
+
+    with pytest.raises(FormatError, match=str(path)):
+        load_profile(path)
+
+
+def test_element_types_that_numpy_lacks_are_refused(path):
+    with safetensors.safe_open(str(path), framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
+    tensors["anchors.first"] = torch.zeros((6, 10), dtype=torch.float8_e4m3fn)
+    safetensors.torch.save_file(tensors, str(path), metadata)
+
+    with pytest.raises(FormatError, match=str(path)):
+        load_profile(path)
