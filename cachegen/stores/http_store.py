@@ -1,6 +1,7 @@
 """A store read over HTTP from ``cachegen.server``, on connections that are kept alive."""
 
 import http.client
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
@@ -13,6 +14,9 @@ SILENCE_S = 30.0
 
 # What a broken connection, a silent server or an answer that is not HTTP raise.
 _FAILURES = (OSError, http.client.HTTPException)
+_READ_BYTES = 1 << 20
+# A length in bytes that a file can have.
+_LENGTH = re.compile(r"[0-9]{1,19}")
 # The answer to a range that starts at the object's end or behind it.
 _OUTSIDE = http.client.REQUESTED_RANGE_NOT_SATISFIABLE
 
@@ -109,13 +113,13 @@ class HttpStore:
         try:
             connection, response = self._answer(method, path, headers)
             with _closed_on_failure(connection):
-                body = response.read()
+                body = _read(response)
         except _FAILURES as error:
             raise StoreUnavailableError(f"{url}: {type(error).__name__}: {error}") from error
         if connection.sock is not None:  # the server did not ask to close it
             self._idle.append(connection)
         _check_status(url, response.status, expected)
-        if response.status != _OUTSIDE and not response.headers.get("Content-Length", "").isdecimal():
+        if response.status != _OUTSIDE and not _LENGTH.fullmatch(response.headers.get("Content-Length", "")):
             # Without a length nobody knows whether the connection broke before the end.
             raise StoreUnavailableError(f"{url}: an answer of unknown length")
         return response, body
@@ -143,6 +147,16 @@ def _ask(
     with _closed_on_failure(connection):
         connection.request(method, path, headers=headers)
         return connection.getresponse()
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """Return the body, piece by piece: room is made for what has come, not for the length that the server states."""
+    body = bytearray()
+    while piece := response.read(_READ_BYTES):
+        body += piece
+    if response.length:
+        raise http.client.IncompleteRead(bytes(body), response.length)
+    return bytes(body)
 
 
 @contextmanager

@@ -382,6 +382,9 @@ def test_silent_server_is_unavailable():
         (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour", StoreError),
         (b"HTTP/1.1 206 Part\r\nContent-Length: 6\r\n\r\nsix...", StoreError),
         (b"HTTP/1.1 206 Part\r\n\r\nfour", StoreUnavailableError),
+        (b"HTTP/1.1 206 Part\r\nContent-Length: 1000000000000000\r\n\r\nfour", StoreUnavailableError),
+        (b"HTTP/1.1 206 Part\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\nfour", StoreUnavailableError),
+        (b"HTTP/1.1 206 Part\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFF\r\nfour", StoreUnavailableError),
     ],
     ids=[
         "cut body",
@@ -394,6 +397,9 @@ def test_silent_server_is_unavailable():
         "no range",
         "long range",
         "no length",
+        "a length beyond all memory",
+        "a length beyond all integers",
+        "a piece beyond all memory",
     ],
 )
 def test_broken_answers_are_errors(answer, error):
