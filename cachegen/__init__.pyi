@@ -24,7 +24,7 @@ from .kv import KVShape
 from .kv_cache import KVCache
 from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
-from .measure import measure_costs
+from .measure import measure_recompute
 from .model import LanguageModel, load_model
 from .pipeline import DecodedChunk, decode_chunk, encode_chunk
 from .profile import Profile, ProfileBuilder, load_profile, save_profile
@@ -85,7 +85,7 @@ __all__ = [
     "load_model",
     "load_profile",
     "make_controller",
-    "measure_costs",
+    "measure_recompute",
     "open_source",
     "open_store",
     "parse_encoding",

@@ -42,17 +42,13 @@ def chunk_spans(num_tokens: int, chunk_tokens: int) -> list[tuple[int, int]]:
         context has no KV to store.
     """
     if not 1 <= num_tokens <= MAX_CONTEXT_TOKENS:
-        raise InvalidInputError(
-            f"num_tokens must be at least 1 and at most {MAX_CONTEXT_TOKENS}, not {num_tokens}"
-        )
+        raise InvalidInputError(f"num_tokens must be at least 1 and at most {MAX_CONTEXT_TOKENS}, not {num_tokens}")
     if chunk_tokens < 1:
         raise InvalidInputError(f"chunk_tokens must be at least 1, not {chunk_tokens}")
     return [(first, min(first + chunk_tokens, num_tokens)) for first in range(0, num_tokens, chunk_tokens)]
 
 
-def chunk_keys(
-    token_ids: TokenIds, chunk_tokens: int, model_fingerprint: bytes, profile_hash: bytes
-) -> list[bytes]:
+def chunk_keys(token_ids: TokenIds, chunk_tokens: int, model_fingerprint: bytes, profile_hash: bytes) -> list[bytes]:
     """Return the 32-byte key of each chunk of a context; the last one is the context key.
 
     Parameters
@@ -93,8 +89,7 @@ def pack_tokens(token_ids: TokenIds) -> bytes:
         return b""
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InvalidInputError(
-            f"token ids must be one row of integers up to {_LARGEST_TOKEN_ID}, "
-            f"not {ids.dtype} of shape {ids.shape}"
+            f"token ids must be one row of integers up to {_LARGEST_TOKEN_ID}, not {ids.dtype} of shape {ids.shape}"
         )
     outside = np.flatnonzero((ids < 0) | (ids > _LARGEST_TOKEN_ID))
     if outside.size:
@@ -112,9 +107,7 @@ def unpack_tokens(data: bytes, num_tokens: int) -> list[int]:
         The length is not four bytes for each of ``num_tokens`` tokens.
     """
     if len(data) != num_tokens * TOKEN_BYTES:
-        raise FormatError(
-            f"tokens object: {len(data)} bytes, but {num_tokens} tokens take {num_tokens * TOKEN_BYTES}"
-        )
+        raise FormatError(f"tokens object: {len(data)} bytes, but {num_tokens} tokens take {num_tokens * TOKEN_BYTES}")
     return [int(token) for token in np.frombuffer(data, dtype="<u4")]
 
 

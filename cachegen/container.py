@@ -181,9 +181,7 @@ def _read_sections(view: memoryview, start: int, num_sections: int) -> dict[int,
         if offset != expected:
             raise FormatError(f"section {section_id} starts at offset {offset}, must start at {expected}")
         if length > len(view) - offset:
-            raise FormatError(
-                f"section {section_id}: {length} bytes at offset {offset} pass the end {len(view)}"
-            )
+            raise FormatError(f"section {section_id}: {length} bytes at offset {offset} pass the end {len(view)}")
         body = view[offset : offset + length]
         actual = xxhash.xxh3_64_intdigest(body)
         if stated != actual:

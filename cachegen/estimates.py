@@ -56,9 +56,7 @@ class RecomputeCost:
         # Scaled to equal heights: attention's term is a million times the first.
         scales = terms.max(axis=0)
         if np.linalg.matrix_rank(terms / scales) < _NUM_TERMS:
-            raise InvalidInputError(
-                f"{len(rows)} measurements cannot tell the terms apart: vary prefix and length"
-            )
+            raise InvalidInputError(f"{len(rows)} measurements cannot tell the terms apart: vary prefix and length")
         target_s = np.array([seconds for _, _, seconds in rows])
         call_s, token_s, attention_s = _non_negative_least_squares(terms / scales, target_s) / scales
         return cls(float(call_s), float(token_s), float(attention_s))

@@ -90,9 +90,7 @@ class ChunkLayout:
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_tokens <= MAX_CHUNK_TOKENS:
-            raise InvalidInputError(
-                f"chunk: num_tokens is {self.num_tokens}, must be in 1..{MAX_CHUNK_TOKENS}"
-            )
+            raise InvalidInputError(f"chunk: num_tokens is {self.num_tokens}, must be in 1..{MAX_CHUNK_TOKENS}")
         if self.num_elements > MAX_CHUNK_ELEMENTS:
             raise InvalidInputError(f"chunk: {self.num_elements} elements, at most {MAX_CHUNK_ELEMENTS}")
 
@@ -121,8 +119,7 @@ def layout_of(kv: torch.Tensor) -> ChunkLayout:
     dtype = dtype_of(kv)
     if kv.ndim != len(KV_AXES) or kv.shape[1] != 2:
         raise InvalidInputError(
-            "KV tensor must be (num_layers, 2, num_tokens, num_kv_heads, head_dim), "
-            f"got shape {tuple(kv.shape)}"
+            f"KV tensor must be (num_layers, 2, num_tokens, num_kv_heads, head_dim), got shape {tuple(kv.shape)}"
         )
     return ChunkLayout(KVShape(kv.shape[0], kv.shape[3], kv.shape[4]), kv.shape[2], dtype)
 
@@ -151,8 +148,6 @@ def check_kv(kv: torch.Tensor) -> KVShape:
     finite = torch.isfinite(kv)
     if not bool(finite.all()):
         index = tuple(finite.logical_not().nonzero()[0].tolist())
-        place = ", ".join(
-            f"{axis} {'KV'[i] if axis == 'K/V' else i}" for axis, i in zip(KV_AXES, index, strict=True)
-        )
+        place = ", ".join(f"{axis} {'KV'[i] if axis == 'K/V' else i}" for axis, i in zip(KV_AXES, index, strict=True))
         raise NonFiniteError(f"KV tensor holds {kv[index].item()} at {place}")
     return layout.shape

@@ -118,8 +118,7 @@ class Manifest:
                 _check_int(f"{field}.encodings.{encoding}", size_bytes, 1, MAX_OBJECT_BYTES)
         if self.chunks[-1].key != self.context_key:
             raise InvalidInputError(
-                f"context_key: {self.context_key.hex()} is not the key of the last chunk, "
-                f"{self.chunks[-1].key.hex()}"
+                f"context_key: {self.context_key.hex()} is not the key of the last chunk, {self.chunks[-1].key.hex()}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Measure what this machine needs for prefill and decoding, so that controllers predict from facts."""
+"""Measure what prefill costs on this machine, so that controllers predict from facts."""
 
 import time
 from collections.abc import Sequence
@@ -7,17 +7,10 @@ from cachegen.chunking import chunk_spans
 from cachegen.errors import InvalidInputError
 from cachegen.estimates import RecomputeCost
 from cachegen.kv_cache import KVCache
-from cachegen.loader import LoadCosts
 from cachegen.model import LanguageModel
 
 
-def measure_costs(
-    model: LanguageModel,
-    context_ids: Sequence[int],
-    chunk_tokens: int,
-    question_ids: Sequence[int],
-    decode_s: float,
-) -> LoadCosts:
+def measure_recompute(model: LanguageModel, context_ids: Sequence[int], chunk_tokens: int) -> RecomputeCost:
     """Prefill a context chunk by chunk, as a load does, and fit what a prefill costs by prefix and length.
 
     The model should have run before: a first pass is slower than those that follow.
@@ -28,14 +21,6 @@ def measure_costs(
         At least two tokens, better as many as the contexts to come.
     chunk_tokens : int
         Tokens per chunk.
-    question_ids : sequence of int
-        A question of usual length.
-    decode_s : float
-        Measured seconds to decode one chunk, part of the reserve.
-
-    Returns
-    -------
-    LoadCosts
 
     Raises
     ------
@@ -44,16 +29,16 @@ def measure_costs(
     """
     if len(context_ids) < 2:
         raise InvalidInputError(f"measuring prefill needs two tokens at least, not {len(context_ids)}")
-    cache = model.new_cache(len(context_ids) + len(question_ids))
+    cache = model.new_cache(len(context_ids))
     spans = chunk_spans(len(context_ids), chunk_tokens)
     seconds = [_prefill_s(model, cache, context_ids[first:end]) for first, end in spans]
-    question_s = _prefill_s(model, cache, question_ids)
     # The first chunk once more, in halves: lengths must vary for the fit to have one solution.
     cache.truncate(0)
     halves = chunk_spans(spans[0][1], -(-spans[0][1] // 2))
     seconds += [_prefill_s(model, cache, context_ids[first:end]) for first, end in halves]
-    measured = [(first, end - first, spent_s) for (first, end), spent_s in zip(spans + halves, seconds, strict=True)]
-    return LoadCosts(RecomputeCost.fit(measured), reserve_s=decode_s + question_s)
+    return RecomputeCost.fit(
+        (first, end - first, spent_s) for (first, end), spent_s in zip(spans + halves, seconds, strict=True)
+    )
 
 
 def _prefill_s(model: LanguageModel, cache: KVCache, token_ids: Sequence[int]) -> float:
