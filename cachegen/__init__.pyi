@@ -26,7 +26,7 @@ from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
 from .measure import measure_recompute
 from .model import LanguageModel, load_model
-from .pipeline import DecodedChunk, decode_chunk, encode_chunk
+from .pipeline import DecodedChunk, decode_chunk, encode_chunk, warm_up
 from .profile import Profile, ProfileBuilder, load_profile, save_profile
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
@@ -91,4 +91,5 @@ __all__ = [
     "parse_encoding",
     "save_profile",
     "store_kv",
+    "warm_up",
 ]

@@ -52,7 +52,7 @@ def calculate_kv(model: LanguageModel, context: str | Sequence[int], chunk_token
     """
     token_ids = model.tokenize(context) if isinstance(context, str) else list(context)
     cache = model.new_cache(len(token_ids))
-    for first, end in chunk_spans(len(token_ids), chunk_tokens or len(token_ids)):
+    for first, end in chunk_spans(len(token_ids), len(token_ids) if chunk_tokens is None else chunk_tokens):
         model.prefill(cache, token_ids[first:end])
     return cache
 
@@ -102,10 +102,20 @@ def store_kv(
     -------
     Manifest
         Its ``context_key`` is what :func:`get_kv` takes.
+
+    Raises
+    ------
+    InvalidInputError
+        No encoding, or one that there is not.
+    MismatchError
+        The cache or the profile is another model's.
+    StoreError
+        The store does not take the objects.
     """
     wanted = [parse_encoding(name) for name in encodings]
     if not wanted:
         raise InvalidInputError("store_kv needs at least one encoding")
+    model.check_cache(cache)
     spans = chunk_spans(cache.num_tokens, chunk_tokens)
     keys = chunk_keys(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash)
     objects: list[tuple[bytes, str, bytes]] = []
@@ -164,6 +174,13 @@ def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: s
     Returns
     -------
     KVCache
+
+    Raises
+    ------
+    StoreError, FormatError, MismatchError
+        There is no such context, or it is damaged, or another model's or profile's.
+    InvalidInputError
+        It is not stored in that encoding.
     """
     controller = make_controller(f"fixed:{encoding}", [encoding])
 

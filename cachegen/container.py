@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import xxhash
 
+from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, PROFILE_HASH_BYTES
 from cachegen.encoding import Encoding
 from cachegen.errors import ChecksumError, FormatError, InvalidInputError, VersionError
 from cachegen.kv import KV_DTYPES, ChunkLayout, KVDType, KVShape
 
 MAGIC = b"\x89KVC\r\n\x1a\n"
 VERSION = 1
-FINGERPRINT_BYTES = 16
-HASH_BYTES = 32
 MAX_SECTIONS = 16
 NO_LEVEL = 0xFF
 
@@ -45,9 +44,9 @@ class ChunkIdentity:
 
     def __post_init__(self) -> None:
         lengths = {
-            "model_fingerprint": FINGERPRINT_BYTES,
-            "profile_hash": HASH_BYTES,
-            "chunk_key": HASH_BYTES,
+            "model_fingerprint": MODEL_FINGERPRINT_BYTES,
+            "profile_hash": PROFILE_HASH_BYTES,
+            "chunk_key": KEY_BYTES,
         }
         for field, length in lengths.items():
             if len(getattr(self, field)) != length:

@@ -22,6 +22,8 @@ class KVCache:
         Of the buffer, ``[layers, 2, kv_heads, capacity, head_dim]``.
     capacity_tokens : int
         Room to start with; the buffer grows when it is used up, which copies it.
+    model_fingerprint : bytes
+        Whose keys and values these are.
 
     Attributes
     ----------
@@ -37,8 +39,10 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         capacity_tokens: int = _SMALLEST_CAPACITY_TOKENS,
+        model_fingerprint: bytes = b"",
     ) -> None:
-        self.shape, self.token_ids = shape, list[int]()
+        self.shape, self.model_fingerprint = shape, model_fingerprint
+        self.token_ids: list[int] = []
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
         self._buffer = _Buffer(torch.empty(size, dtype=dtype, device=device))
         self._layers = [_BufferLayer(self._buffer, index) for index in range(shape.num_layers)]

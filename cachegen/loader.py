@@ -106,6 +106,8 @@ class ContextLoader:
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
             tokens nothing can be recomputed either.
+        InvalidInputError
+            The controller asks for an encoding that is not stored, or chunks are stored in differing encodings.
         """
         manifest, token_ids = await self._fetch_index(context_key, clock)
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)
@@ -167,13 +169,17 @@ class ContextLoader:
         return manifest, token_ids
 
     def _check_owner(self, manifest: Manifest, context_key: bytes) -> None:
+        shape = self._model.shape
         for field, found, wanted in (
-            ("context key", manifest.context_key, context_key),
-            ("model fingerprint", manifest.model_fingerprint, self._model.fingerprint),
-            ("profile hash", manifest.profile_hash, self._profile.hash),
+            ("context key", manifest.context_key.hex(), context_key.hex()),
+            ("model fingerprint", manifest.model_fingerprint.hex(), self._model.fingerprint.hex()),
+            ("profile hash", manifest.profile_hash.hex(), self._profile.hash.hex()),
+            ("num_layers", manifest.num_layers, shape.num_layers),
+            ("num_kv_heads", manifest.num_kv_heads, shape.num_kv_heads),
+            ("head_dim", manifest.head_dim, shape.head_dim),
         ):
             if found != wanted:
-                raise MismatchError(f"manifest: {field} is {found.hex()}, wanted {wanted.hex()}")
+                raise MismatchError(f"manifest: {field} is {found}, wanted {wanted}")
 
     def _options(self, manifest: Manifest, encodings: Sequence[str]) -> tuple[ChunkOptions, ...]:
         predict = self._costs.recompute.predict

@@ -9,11 +9,10 @@ import torch
 import xxhash
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cachegen.errors import InvalidInputError, UnsupportedModelError
+from cachegen.chunking import MODEL_FINGERPRINT_BYTES
+from cachegen.errors import InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.kv import KVShape
 from cachegen.kv_cache import KVCache
-
-_FINGERPRINT_BYTES = 16
 
 
 class LanguageModel:
@@ -69,7 +68,20 @@ class LanguageModel:
 
     def new_cache(self, capacity_tokens: int) -> KVCache:
         """An empty cache of this model with room for so many tokens; it grows if they are more."""
-        return KVCache(self.shape, self.dtype, self.device, capacity_tokens)
+        return KVCache(self.shape, self.dtype, self.device, capacity_tokens, self.fingerprint)
+
+    def check_cache(self, cache: KVCache) -> None:
+        """Refuse a cache that another model made.
+
+        Raises
+        ------
+        MismatchError
+            Its fingerprint is not this model's.
+        """
+        if cache.model_fingerprint != self.fingerprint:
+            raise MismatchError(
+                f"the KV cache is of model {cache.model_fingerprint.hex()}; {self.name} is {self.fingerprint.hex()}"
+            )
 
     @torch.inference_mode()
     def prefill(self, cache: KVCache, token_ids: Sequence[int]) -> torch.Tensor:
@@ -113,7 +125,8 @@ class LanguageModel:
         """
         if not question_ids:
             raise InvalidInputError("generation needs at least one token behind the cached ones")
-        ids = self._ids([*cache.token_ids, *question_ids])
+        self.check_cache(cache)
+        ids = self._ids([*cache.token_ids, *question_ids], past=0)
         try:
             output = self._model.generate(
                 ids, attention_mask=torch.ones_like(ids), cache=cache.past, use_cache=True, **options
@@ -125,7 +138,8 @@ class LanguageModel:
         return new
 
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
-        ids = self._ids(token_ids)
+        self.check_cache(cache)
+        ids = self._ids(token_ids, past=cache.num_tokens)
         try:
             output = self._model(ids, cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
         finally:
@@ -134,9 +148,13 @@ class LanguageModel:
         logits: torch.Tensor = output.logits[0].float()
         return logits
 
-    def _ids(self, token_ids: Sequence[int]) -> torch.Tensor:
+    def _ids(self, token_ids: Sequence[int], past: int) -> torch.Tensor:
         if not token_ids:
             raise InvalidInputError("no tokens were given")
+        if self.max_tokens and past + len(token_ids) > self.max_tokens:
+            raise InvalidInputError(
+                f"{past + len(token_ids)} tokens are more than {self.name} was made for, {self.max_tokens}"
+            )
         ids = torch.tensor([list(token_ids)], dtype=torch.long)
         # refused here: a look-up out of bounds is an IndexError on a CPU, and the end of the process on a GPU
         size = self._model.get_input_embeddings().weight.shape[0]
@@ -213,7 +231,8 @@ def _keys_and_values(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
 def _fingerprint(model: Any) -> bytes:
     """Hash configuration, dtype and every weight, so that even one edited token's embedding makes another model."""
     config = {k: v for k, v in model.config.to_dict().items() if k not in _NOT_IDENTITY}
-    digest = hashlib.blake2b(repr(sorted(config.items())).encode(), digest_size=_FINGERPRINT_BYTES)
+    config["class"] = type(model).__name__
+    digest = hashlib.blake2b(repr(sorted(config.items())).encode(), digest_size=MODEL_FINGERPRINT_BYTES)
     for key, tensor in sorted(model.state_dict().items()):
         elements = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype} ".encode())
@@ -221,5 +240,6 @@ def _fingerprint(model: Any) -> bytes:
     return digest.digest()
 
 
-# Where a model was loaded from, and which release saved it, change nothing in its cache.
-_NOT_IDENTITY = {"_name_or_path", "transformers_version"}
+# Where a model was loaded from and which release saved it change nothing in its cache; its class and the dtype of its
+# weights are hashed as they are, whether the configuration names them or not.
+_NOT_IDENTITY = {"_name_or_path", "transformers_version", "architectures", "dtype"}

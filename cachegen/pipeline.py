@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES
 from cachegen.codecs import CODECS
-from cachegen.container import FINGERPRINT_BYTES, HASH_BYTES, ChunkIdentity, pack, unpack
+from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
 from cachegen.kv import check_kv, layout_of
@@ -109,10 +110,10 @@ def warm_up() -> None:
     Seconds on the first call on a machine; then Numba's cache on disk makes it a fraction of one.
     """
     kv = torch.arange(3 * 2 * 11 * 1 * 4).reshape(3, 2, 11, 1, 4).to(torch.bfloat16)
-    builder = ProfileBuilder(check_kv(kv), bytes(FINGERPRINT_BYTES))
+    builder = ProfileBuilder(check_kv(kv), bytes(MODEL_FINGERPRINT_BYTES))
     builder.add(kv)
     profile = builder.build()
-    identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(HASH_BYTES), 0, 0)
+    identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(KEY_BYTES), 0, 0)
     for encoding in ENCODINGS:
         decode_chunk(encode_chunk(kv, encoding, identity, profile), profile, identity)
 

@@ -16,10 +16,10 @@ import safetensors
 import torch
 from safetensors.numpy import save
 
+from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.cachegen import as_rows
 from cachegen.codecs.frequencies import build_tables
-from cachegen.container import FINGERPRINT_BYTES
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, VersionError
 from cachegen.kernels import get_backend
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
@@ -78,9 +78,9 @@ class Profile:
     hash: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        if len(self.model_fingerprint) != FINGERPRINT_BYTES:
+        if len(self.model_fingerprint) != MODEL_FINGERPRINT_BYTES:
             raise InvalidInputError(
-                f"model_fingerprint has {len(self.model_fingerprint)} bytes, must have {FINGERPRINT_BYTES}"
+                f"model_fingerprint has {len(self.model_fingerprint)} bytes, must have {MODEL_FINGERPRINT_BYTES}"
             )
         if len(self.tables.deltas) != len(LEVEL_MULTIPLIERS):
             raise FormatError(f"profile has {len(self.tables.deltas)} levels, must have {len(LEVEL_MULTIPLIERS)}")

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 
-from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
+from cachegen.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 from cachegen.stores import Store, open_store
-from cachegen.stores.http_store import parse_url
 
 _READ_BYTES = 1 << 18
 
@@ -55,7 +55,7 @@ class HttpSource:
     """
 
     def __init__(self, base_url: str, silence_s: float = 5.0) -> None:
-        parse_url(base_url)
+        _check_url(base_url)
         self.received_bytes = 0
         self._base_url, self._silence_s = base_url.rstrip("/"), silence_s
         self._session: aiohttp.ClientSession | None = None
@@ -73,7 +73,7 @@ class HttpSource:
             )
         url = f"{self._base_url}/v1/objects/{name}"
         try:
-            async with self._session.get(url) as response:
+            async with self._session.get(url, allow_redirects=False) as response:
                 if response.status == 404:
                     raise ObjectNotFoundError(f"{url}: no such object")
                 if response.status != 200:
@@ -109,8 +109,8 @@ class StoreSource:
 
     async def fetch(self, name: str, max_bytes: int, on_first_byte: Callable[[], None]) -> bytes:
         """See :meth:`Source.fetch`."""
-        data = await asyncio.to_thread(self._store.get, name, 0, max_bytes + 1)
         on_first_byte()
+        data = await asyncio.to_thread(self._store.get, name, 0, max_bytes + 1)
         self.received_bytes += len(data)
         if len(data) > max_bytes:
             raise StoreUnavailableError(f"{name}: holds more than the {max_bytes} bytes that were expected")
@@ -123,3 +123,15 @@ class StoreSource:
 def open_source(url: str) -> Source:
     """Source for ``http://host:port``, or for any other store that :func:`open_store` opens."""
     return HttpSource(url) if url.startswith("http://") else StoreSource(open_store(url))
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is not ``http://HOST[:PORT]``."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # as the look-up will, which would raise in the middle of a request
+    except ValueError as error:
+        raise InvalidInputError(f"{url}: {error}") from error
+    if parts.scheme != "http" or not host or parts.username or parts.path.strip("/") or parts.query:
+        raise InvalidInputError(f"{url}: a storage server's URL is http://HOST:PORT")

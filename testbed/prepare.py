@@ -21,6 +21,7 @@ from cachegen import (
     load_model,
     measure_recompute,
     store_kv,
+    warm_up,
 )
 from testbed.config import QUALITY_TOKENS
 from testbed.methods import make_method
@@ -177,10 +178,11 @@ def _warm_up(
     settings: dict[str, Any],
 ) -> LoadCosts:
     """Run every path once, so that nothing is compiled or first touched inside a TTFT; measure as it goes."""
+    warm_up()
     longest = max(contexts, key=lambda context: len(context.token_ids))
     reserve_s = 0.0
     for encoding in encodings:
-        for _ in range(2):  # the first round may compile
+        for _ in range(2):  # the first round touches memory and files for the first time
             started_s = time.perf_counter()
             cache = get_kv(settings["store"], model, longest.key, encoding, profile)
             loaded_s = time.perf_counter()

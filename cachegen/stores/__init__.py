@@ -1,4 +1,4 @@
-"""The stores by URL scheme: where the objects of contexts are kept."""
+"""The stores by URL scheme: where the objects of contexts are kept. (What a server gives out is read by a source.)"""
 
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
@@ -6,10 +6,9 @@ from urllib.parse import unquote, urlsplit
 from cachegen.errors import InvalidInputError, UnknownNameError
 from cachegen.stores.base import Store, check_name
 from cachegen.stores.file_store import FileStore
-from cachegen.stores.http_store import HttpStore
 from cachegen.stores.publish import publish_context
 
-__all__ = ["STORES", "FileStore", "HttpStore", "Store", "check_name", "open_store", "publish_context"]
+__all__ = ["STORES", "FileStore", "Store", "check_name", "open_store", "publish_context"]
 
 
 def _open_file_store(url: str) -> Store:
@@ -22,12 +21,11 @@ def _open_file_store(url: str) -> Store:
 # Each opener takes the whole URL.
 STORES: dict[str, Callable[[str], Store]] = {
     "file": _open_file_store,
-    "http": HttpStore,
 }
 
 
 def open_store(url: str) -> Store:
-    """Open the store at ``url``: ``file:///folder``, ``http://host:port``, or the path of a folder.
+    """Open the store at ``url``: ``file:///folder``, or the path of a folder.
 
     Raises
     ------

@@ -18,8 +18,7 @@ class Store(Protocol):
 
     Every method raises ``InvalidInputError`` for a name that ``check_name`` refuses, and
     ``StoreUnavailableError`` when the store does not answer. ``get``, ``size`` and ``delete`` raise
-    ``ObjectNotFoundError`` when there is no such object. A store that is only read, like a server's, raises
-    ``StoreError`` for ``put``, ``delete`` and ``names``.
+    ``ObjectNotFoundError`` when there is no such object.
     """
 
     def put(self, name: str, data: bytes) -> None:
@@ -40,10 +39,6 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove the object."""
-        ...
-
-    def close(self) -> None:
-        """Give up what is held open; the store is not used after that."""
         ...
 
 

@@ -85,9 +85,6 @@ class FileStore:
             path.unlink()
             _sync_folder(path.parent)
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
     def path(self, name: str) -> Path:
         """Return the file of an object that is there.
 

@@ -20,8 +20,8 @@ def publish_context(
 ) -> int:
     """Put a whole context into the store; return how many bytes had to be written.
 
-    Objects that are there with the same size are not written again: contexts with an equal prefix share its
-    chunks. An earlier manifest of the same context is replaced.
+    Objects that are there with the same bytes are not written again: contexts with an equal prefix share its
+    chunks, and a damaged one is mended. An earlier manifest of the same context is replaced.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def publish_context(
 
 
 def _put_once(store: Store, name: str, data: bytes) -> int:
-    if _stored_bytes(store, name) == len(data):
+    if _stored_bytes(store, name) == len(data) and store.get(name) == data:
         return 0
     store.put(name, data)
     return len(data)

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 import torch
-from stored_context import LADDER, store_context
+from stored_context import CHUNK_TOKENS, LADDER, store_context
 from tiny_models import random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
 
 from cachegen import (
     InvalidInputError,
+    MismatchError,
     ProfileBuilder,
     UnknownNameError,
     calculate_kv,
@@ -16,6 +17,7 @@ from cachegen import (
     get_kv,
     store_kv,
 )
+from cachegen.manifest import chunk_name
 
 
 def profile_of(model):
@@ -115,3 +117,20 @@ def test_a_context_loads_where_a_loop_runs_already_as_in_a_notebook(tmp_path):
         return get_kv(str(tmp_path), stored.model, stored.manifest.context_key, "raw", stored.profile)
 
     assert torch.equal(asyncio.run(cell()).chunk(0, 56), stored.cache.chunk(0, 56))
+
+
+def test_another_models_cache_is_not_stored(tmp_path):
+    stored = store_context(tmp_path / "a")
+    other = tiny_llama(seed=3)
+    with pytest.raises(MismatchError, match="the KV cache is of model"):
+        store_kv(str(tmp_path / "b"), other, stored.cache, ["raw"], profile_of(other))
+    assert not (tmp_path / "b").exists()
+
+
+def test_storing_again_mends_a_damaged_chunk(tmp_path):
+    stored = store_context(tmp_path)
+    path = tmp_path / chunk_name(stored.manifest.chunks[0].key, "raw")
+    whole = path.read_bytes()
+    path.write_bytes(bytes(len(whole)))
+    store_kv(str(tmp_path), stored.model, stored.cache, ["raw"], stored.profile, CHUNK_TOKENS)
+    assert path.read_bytes() == whole

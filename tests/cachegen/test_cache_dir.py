@@ -1,5 +1,8 @@
 """Folders that are built once, whole or not at all."""
 
+import os
+import time
+
 import pytest
 
 from cachegen.cache_dir import build_folder_once, cache_dir
@@ -40,3 +43,15 @@ def test_of_two_builders_the_first_to_finish_wins(tmp_path):
     build_folder_once(target, build_while_another_finishes)
     assert (target / "x").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_what_a_killed_builder_left_is_removed_when_it_is_old(tmp_path):
+    target = tmp_path / "target"
+    old, young = tmp_path / ".target-old", tmp_path / ".target-young"
+    for folder in (old, young):
+        folder.mkdir()
+    two_hours_ago_s = time.time() - 7200
+    os.utime(old, (two_hours_ago_s, two_hours_ago_s))
+    build_folder_once(target, lambda folder: None)
+
+    assert sorted(tmp_path.iterdir()) == [young, target]

@@ -13,7 +13,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from cachegen import InvalidInputError, LanguageModel, UnsupportedModelError, load_model
+from cachegen import InvalidInputError, LanguageModel, MismatchError, UnsupportedModelError, load_model
 
 FAMILIES = [tiny_llama, tiny_gpt2, tiny_sliding]
 
@@ -163,3 +163,28 @@ def test_tokens_outside_the_vocabulary_are_refused_by_place(token):
     model = tiny_llama()
     with pytest.raises(InvalidInputError, match=f"token 2 has id {token}, the vocabulary is 0 to 96"):
         model.prefill(model.new_cache(4), [5, 6, token])
+
+
+def test_another_models_cache_is_refused_by_name():
+    model, other = tiny_llama(), tiny_llama(seed=4)
+    cache = other.new_cache(8)
+    other.prefill(cache, random_tokens(8))
+    for call in (model.prefill, model.continuation_logits, model.generate):
+        with pytest.raises(MismatchError, match=other.fingerprint.hex()):
+            call(cache, random_tokens(2))
+
+
+def test_a_sequence_longer_than_the_model_was_made_for_is_refused():
+    model = tiny_gpt2()
+    cache = model.new_cache(8)
+    model.prefill(cache, random_tokens(500))
+    with pytest.raises(InvalidInputError, match="520 tokens are more than GPT2LMHeadModel was made for, 512"):
+        model.prefill(cache, random_tokens(20))
+    assert cache.num_tokens == 500
+
+
+def test_fingerprint_survives_saving_and_loading(tmp_path):
+    model = tiny_llama()
+    model._model.save_pretrained(tmp_path)
+    loaded = LanguageModel(type(model._model).from_pretrained(tmp_path).eval(), None, "again")
+    assert loaded.fingerprint == model.fingerprint

@@ -1,6 +1,7 @@
 """Objects over HTTP, from a server that misbehaves too."""
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -92,6 +93,23 @@ async def server_that_answers(first_words):
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://host:port",
+        "http://host:99999",
+        f"http://{'a' * 64}.example",
+        "http://host/path",
+        "http://user@host",
+        "http://host?query",
+    ],
+)
+def test_urls_of_no_server_are_refused(url):
+    with pytest.raises(InvalidInputError, match=re.escape(url)):
+        open_source(url)
+
+
+@pytest.mark.parametrize(
     "first_words",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"],
     ids=["no answer", "half a body"],
@@ -113,7 +131,9 @@ def test_silence_ends_in_an_error(first_words):
     ("first_words", "message"),
     [
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", "status 500"),
+        (b"HTTP/1.1 301 Moved\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", "status 301"),
         (b"not http at all\r\n\r\n", "Bad"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n" + bytes(2000), "more than the 1000 bytes"),
     ],
 )
 def test_a_bad_answer_ends_in_an_error(first_words, message):
