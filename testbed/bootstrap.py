@@ -11,6 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+if __package__ in (None, ""):  # run as a script, Python looks for modules in this folder
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from testbed.ownership import give_back
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -46,6 +51,7 @@ def ensure_setup() -> None:
         _say("model and codec profile: converted and calibrated once, about a minute")
         _run([VENV_PYTHON, "-m", "cachegen", "prepare"])
         _STAMP.write_text(_wanted())
+        give_back([VENV])
 
 
 def missing_commands() -> list[str]:

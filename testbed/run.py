@@ -14,6 +14,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from testbed.arguments import ROOT, parse_arguments  # noqa: E402 - needs the line above
 from testbed.bootstrap import VENV, VENV_PYTHON, SetupError, ensure_setup  # noqa: E402 - the same
+from testbed.ownership import give_back  # noqa: E402 - the same
 
 
 def main() -> int:
@@ -43,6 +44,8 @@ def main() -> int:
     except CachegenError as error:
         sys.stderr.write(f"testbed: {error}\n")
         return 2
+    finally:
+        give_back([options.runs] if options.runs.exists() else [])
 
 
 if __name__ == "__main__":

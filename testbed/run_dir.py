@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 
 _REQUEST_COLUMNS = (
@@ -92,7 +93,14 @@ class RunDir:
 
 
 def _make_directory(parent: Path, label: str) -> Path:
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return _first_free(parent, label)
+    except OSError as error:
+        raise InvalidInputError(f"no run directory can be made in {parent}: {error.strerror}") from error
+
+
+def _first_free(parent: Path, label: str) -> Path:
     stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{label}"
     number = 1
     while True:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 from testbed.run_dir import RunDir
 
@@ -30,6 +31,12 @@ def test_two_runs_of_one_second_get_two_directories_and_latest_is_the_newer(tmp_
     runs = [RunDir(tmp_path, "lte") for _ in range(3)]
     assert len({run.path for run in runs}) == 3
     assert (tmp_path / "latest").resolve() == runs[-1].path
+
+
+def test_a_folder_that_takes_no_run_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match=f"no run directory can be made in {tmp_path}/file/runs: Not a dir"):
+        RunDir(tmp_path / "file" / "runs", "lte")
 
 
 def test_rows_of_requests_carry_the_names_of_the_summary(tmp_path):
