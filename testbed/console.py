@@ -11,7 +11,7 @@ from testbed.metrics import RequestRow
 from testbed.report import result_table
 
 # of the report's columns, those that fit a terminal of 80 characters
-_SHOWN = {"method", "met SLO", "violation rate", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
+_SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
 
 
 class RunView:
@@ -37,6 +37,8 @@ class RunView:
     def step(self, name: str, done: int, total: int) -> None:
         """Show how far a step is; a new one gets a new bar, or a line where there is no terminal."""
         if name not in self._tasks:
+            for earlier in self._tasks.values():
+                self._progress.update(earlier, completed=self._progress.tasks[earlier].total)
             self._tasks[name] = self._progress.add_task(name, total=total)
             if not self._console.is_terminal:
                 self.note(f"{name} ...")

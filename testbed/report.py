@@ -7,8 +7,7 @@ from testbed.explain import explain_method
 
 # heading -> cell, for one entry of summary["methods"]
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "requests": lambda figures: str(figures["requests"]),
-    "met SLO": lambda figures: str(figures["requests"] - figures["violations"]),
+    "met SLO": lambda figures: f"{figures['requests'] - figures['violations']} of {figures['requests']}",
     "violation rate": lambda figures: f"{figures['slo_violation_rate']:.0%}",
     "TTFT mean s": lambda figures: _number(figures["ttft_ms"]["mean"], 1e-3, 2),
     "p50 s": lambda figures: _number(figures["ttft_ms"]["p50"], 1e-3, 2),
