@@ -11,8 +11,10 @@ from testbed.sampler import LinkSamples
 
 BUSY_SECOND_S = 1.0
 LEAST_BUSY_S = 0.5  # less busy time says nothing about a rate
-# Having carried this much of a replay's capacity, a link that never had a queue had no shaper.
+# Having carried this much of the replays' capacity, over this time at the least, a link that never had a queue had no
+# shaper. (A single short transfer fills half of a short replay and builds its queue only after slow start.)
 LEAST_LOAD_SHARE = 0.5
+LEAST_REPLAY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class LinkSummary:
     ----------
     replays : int
         How many replays were looked at.
+    replay_s : float
+        Their length together.
     busy_s : float
         Time in which a queue stood in front of the link.
     rate_errors : tuple of float
@@ -52,6 +56,7 @@ class LinkSummary:
     """
 
     replays: int
+    replay_s: float
     busy_s: float
     rate_errors: tuple[float, ...]
     excess_s: float
@@ -97,6 +102,7 @@ def summarize(samples: LinkSamples, logs: Sequence[ReplayLog], delay_s: float) -
     late_ms = [(step.applied_s - step.planned_s) * 1e3 for log in logs for step in log.steps]
     return LinkSummary(
         replays=len(logs),
+        replay_s=sum(row.duration_s for row in rows),
         busy_s=sum(row.busy_s for row in rows),
         rate_errors=tuple(busy_second_errors(rows)),
         excess_s=max((excess_s(samples, log, delay_s) for log in logs), default=0.0),
@@ -171,7 +177,8 @@ def _judge_rate(summary: LinkSummary, limits: FidelityLimits) -> tuple[list[str]
     mean, p95 = summary.rate_error_mean, summary.rate_error_p95
     if mean is None or p95 is None:
         said = f"a queue stood in front of the link for {summary.busy_s:.2f} s in all"
-        if summary.delivered_bytes > LEAST_LOAD_SHARE * summary.capacity_bytes:
+        loaded = summary.delivered_bytes > LEAST_LOAD_SHARE * summary.capacity_bytes
+        if loaded and summary.replay_s >= LEAST_REPLAY_S:
             share = summary.delivered_bytes / summary.capacity_bytes
             return [f"{said}, though {share:.0%} of its capacity was carried: nothing held the bytes back"], []
         return [], [f"the rate was not judged: {said}"]

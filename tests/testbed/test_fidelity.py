@@ -73,11 +73,19 @@ def test_link_without_a_shaper_is_invalid_by_its_surplus():
 
 
 def test_full_link_that_never_had_a_queue_is_invalid():
-    log = make_log([20] * 20)
+    log = make_log([20] * 60)
     found = verdict(run_link(log, lambda time_s: 2480.0 if time_s >= 0 else 0.0), log)
 
     assert found.verdict == "INVALID"
     assert "nothing held the bytes back" in found.reasons[0]
+
+
+def test_short_replay_that_was_half_used_is_valid_with_a_note():
+    log = make_log([20] * 10)
+    found = verdict(run_link(log, lambda time_s: 2480.0 if 0 <= time_s < 0.6 else 0.0), log)
+
+    assert (found.verdict, found.reasons) == ("VALID", ())
+    assert "the rate was not judged" in found.notes[0]
 
 
 def test_link_that_was_hardly_used_is_valid_with_a_note():
