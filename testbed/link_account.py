@@ -24,6 +24,9 @@ ROW_S = 0.1
 MAX_SAMPLE_GAP_S = 0.02
 # A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
 RATE_TOLERANCE = 0.02
+# What a shaper that has rested may send at once: its smallest burst of two frames, and one that overdraws it. On a
+# link of 0.5 Mbit/s that is 73 ms of its rate.
+BURST_BYTES = 3 * 1514
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ def busy_spans(samples: LinkSamples, start_s: float, end_s: float) -> list[tuple
 def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:
     """Return the worst surplus of a replay, as time at its peak rate.
 
-    The surplus of a window is what arrived in it above 102 % of its capacity; the worst is taken over all
-    windows between two samples, so that a short burst shows as well as a link that is always too fast.
+    The surplus of a window is what arrived in it above 102 % of its capacity and the burst of a slow link; the worst
+    is taken over all windows between two samples, so that a short burst shows as well as a link that is always too
+    fast.
     """
     samples, end_s = _replayed(samples, log, delay_s)
     if not log.steps or end_s <= log.origin_s:
@@ -158,7 +162,7 @@ def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:
             surplus = _counter_at(samples, planned.arrival_s(time_s)) - allowed
             lowest = min(lowest, surplus)
             worst = max(worst, surplus - lowest)
-    return worst / planned.peak_rate
+    return max(0.0, worst - BURST_BYTES) / planned.peak_rate
 
 
 def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float) -> tuple[LinkSamples, float]:

@@ -25,6 +25,13 @@ def test_exact_link_under_load_is_valid():
     assert summary.rate_error_mean < 0.01
 
 
+def test_slow_link_may_answer_a_rest_with_its_burst():
+    log = make_log([0.5] * 60)
+    found = verdict(run_link(log, transfers(45_420, 2.0)), log)
+
+    assert (found.verdict, found.reasons) == ("VALID", ())
+
+
 def test_gaps_between_transfers_are_no_error_of_the_link():
     log = make_log([20] * 60)
     samples = run_link(log, transfers(400_000, 0.3))
