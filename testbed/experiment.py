@@ -17,7 +17,7 @@ from testbed.metrics import STAGES, RequestRow
 from testbed.network import EmulatedNetwork
 from testbed.outcome import RunRecord
 from testbed.processes import InferenceHost, StorageServer
-from testbed.replay import LinkReplay
+from testbed.replay import LinkReplay, ReplayLog
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSampler
 from testbed.trace import Trace, load_trace
@@ -58,11 +58,11 @@ class Experiment:
                 settings = {**self._config.to_json(), "store": str(store)}
                 self.record.inference = host.prepare(settings, self._on_message)
                 server = StorageServer(network, store, self._dir.path / "storage.log")
-                self._serve_schedule(network, host, server.url)
+                self._serve_schedule(network, host, server)
             finally:
                 shutil.rmtree(store, ignore_errors=True)
 
-    def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, store_url: str) -> None:
+    def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer) -> None:
         contexts = len(self.record.inference["contexts"])
         schedule = make_schedule(self._config.requests, contexts, self._trace.period_s, self._config.seed)
         order = interleave(schedule, self._config.methods)
@@ -71,28 +71,29 @@ class Experiment:
         try:
             for place, (request, method) in enumerate(order, start=1):
                 self._view.step("requests", place - 1, len(order))
-                row = self._serve(request, method, host, replay, store_url)
+                row, log = self._serve(request, method, host, replay, server.url)
+                # what a dead server or delay node did to a request is no result of the method
+                server.check()
+                self.record.delay_report = network.delay_report()
+                self.record.add(row, log)
                 self._view.request(row, place, len(order))
             self._view.step("requests", len(order), len(order))
         finally:
             # the last frames are still on their way for one delay
             time.sleep(2 * self._config.delay_ms / 1e3)
             self.record.samples = sampler.since(0.0)
-            self.record.delay_report = network.delay_report()
             sampler.stop()
 
     def _serve(
         self, request: Request, method: str, host: InferenceHost, replay: LinkReplay, store_url: str
-    ) -> RequestRow:
+    ) -> tuple[RequestRow, ReplayLog]:
         arrival_s = time.monotonic() + _LEAD_S
         replay.start(self._trace, request.trace_offset_s, arrival_s)
         try:
             result = host.serve(self._message(request, method, arrival_s, store_url), self._on_message)
         finally:
             log = replay.stop()
-        row = self._row(request, method, result)
-        self.record.add(row, log)
-        return row
+        return self._row(request, method, result), log
 
     def _message(self, request: Request, method: str, arrival_s: float, store_url: str) -> dict[str, Any]:
         return {
@@ -154,7 +155,7 @@ def run_experiment(config: RunConfig, runs: Path) -> int:
             experiment.record.status = "interrupted"
             view.note("interrupted: keeping what there is")
         except (HostError, LinkError) as error:
-            experiment.record.status = "broken"
+            experiment.record.break_off(error)
             view.note(f"broken off: {error}")
     summary = experiment.record.finish()
     if summary is not None:

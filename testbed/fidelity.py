@@ -151,14 +151,16 @@ def judge(
     planned_rtt_ms, rtt_ms : float
         Twice the one-way delay, and the smallest round trip measured.
     delay_report : mapping
-        ``EmulatedNetwork.delay_report()`` at the end of the run.
+        ``EmulatedNetwork.delay_report()`` at the end of the run; empty if there was none.
     limits : FidelityLimits, optional
         By default those of the class.
     """
     limits = limits or FidelityLimits()
     reasons, notes = _judge_rate(summary, limits)
+    if not delay_report:
+        reasons.append("the delay node gave no account of its frames")
     frame_late_ms = float(delay_report.get("late_ms", {}).get("p99", 0.0))
-    drops = sum(delay_report["drops"].values())
+    drops = sum(delay_report.get("drops", {}).values())
     checks = (
         (summary.excess_s * 1e3, limits.excess_s * 1e3, "ms of bytes at the peak rate arrived beyond capacity"),
         (abs(rtt_ms - planned_rtt_ms), limits.rtt_error_ms, f"ms off the planned round trip of {planned_rtt_ms:g} ms"),

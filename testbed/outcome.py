@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from cachegen import CachegenError
 from testbed.config import RunConfig
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
@@ -45,6 +46,7 @@ class RunRecord:
         self._rows: list[RequestRow] = []
         self._logs: list[ReplayLog] = []
         self.status = "complete"
+        self._notes: tuple[str, ...] = ()
         self.network: dict[str, Any] = {}
         self.inference: dict[str, Any] = {}
         self.delay_report: dict[str, Any] = {}
@@ -55,6 +57,12 @@ class RunRecord:
         self._rows.append(row)
         self._logs.append(log)
         self._dir.add_request(row)
+
+    def break_off(self, error: CachegenError) -> None:
+        """Mark the run as broken, and say by what."""
+        self.status = "broken"
+        # the first line says what happened; a program's last words, below it, are in its log
+        self._notes = (f"broken off: {str(error).splitlines()[0]}",)
 
     def finish(self) -> dict[str, Any] | None:
         """Write manifest, link, summary, report and picture; return the summary, None if nothing was served."""
@@ -88,7 +96,7 @@ class RunRecord:
             "validity": {
                 "verdict": verdict.verdict,
                 "reasons": list(verdict.reasons),
-                "notes": list(verdict.notes),
+                "notes": [*self._notes, *verdict.notes],
             },
             "slo": {"ttft_ms": self._config.slo_ms},
             "trace": self._trace.name,

@@ -99,6 +99,7 @@ class StorageServer:
     """
 
     def __init__(self, network: Network, root: Path, log: Path) -> None:
+        self._log = log
         with log.open("wb") as stderr:
             self._process = network.popen(
                 "storage",
@@ -114,9 +115,15 @@ class StorageServer:
         # the line that says where it listens comes when it does: nothing to poll for
         line = self._process.stdout.readline()
         if not line:
-            status = self._process.wait()
-            raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(log)}")
+            self._process.wait()
+            self.check()
         self.url: str = json.loads(line)["url"]
+
+    def check(self) -> None:
+        """Raise HostError if the server has ended."""
+        status = self._process.poll()
+        if status is not None:
+            raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
 
 
 def log_tail(path: Path) -> str:

@@ -200,6 +200,26 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment)
         assert len([path for path in tmp_path.iterdir() if path.name != "latest"]) == 2
 
 
+@pytest.mark.parametrize("program", ["cachegen\0serve", "testbed.relay", "testbed.inference_host"])
+def test_death_of_a_program_breaks_the_run_off_and_the_result_says_so(tmp_path, program):
+    environment = {**os.environ, "RUN_OF_THIS_TEST": str(tmp_path)}
+    with start(tmp_path, "--requests", "50", "--request-timeout-s", "3", env=environment) as process:
+        read_until(process, "request 0 quant8")
+        for pid in processes_that_name(tmp_path):
+            if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 5, output
+    wait_until_gone(tmp_path)
+    summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
+    assert summary["status"] == "broken"
+    assert "broken off: " in summary["validity"]["notes"][0]
+    # no request is blamed for it
+    assert all(figures["completed"] == figures["requests"] for figures in summary["methods"].values())
+    assert "partial result" in (tmp_path / "latest" / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
