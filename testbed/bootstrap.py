@@ -49,7 +49,7 @@ def ensure_setup() -> None:
         _install_system_packages(_missing_packages())
         _make_venv()
         _say("model and codec profile: converted and calibrated once, about a minute")
-        _run([VENV_PYTHON, "-m", "cachegen", "prepare"])
+        _run([VENV_PYTHON, "-P", "-m", "cachegen", "prepare"])
         _STAMP.write_text(_wanted())
         give_back([VENV])
 

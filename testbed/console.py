@@ -1,6 +1,8 @@
 """What the terminal shows of a run: progress while it works, the table at its end."""
 
-from typing import Any
+import os
+import sys
+from typing import IO, Any, cast
 
 from rich import box
 from rich.console import Console
@@ -14,11 +16,40 @@ from testbed.report import result_table
 _SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
 
 
+class _Output:
+    """A text stream whose reader may go (a closed terminal, ``| head``): the rest is lost, and the run goes on."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            return self._lose(len(text))
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._lose(0)
+
+    def _lose(self, written: int) -> int:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        # what the stream still holds goes there too, at the interpreter's end at the latest
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        return written
+
+
 class RunView:
     """Progress bars on a terminal, plain lines elsewhere; a context manager."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=False)
+        self._console = Console(file=cast(IO[str], _Output(sys.stdout)))
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._tasks: dict[str, Any] = {}

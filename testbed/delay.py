@@ -110,7 +110,7 @@ class RelayDelay:
     name = "relay"
 
     def __init__(self, start: StartProcess, interfaces: tuple[str, str], delay_ms: float) -> None:
-        command = [sys.executable, "-m", "testbed.relay", *interfaces, "--delay-ms", repr(float(delay_ms))]
+        command = [sys.executable, "-P", "-m", "testbed.relay", *interfaces, "--delay-ms", repr(float(delay_ms))]
         self._process = start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         self._unread = b""
         self.priority = str(self._answer()["priority"])

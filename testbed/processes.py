@@ -44,7 +44,7 @@ class InferenceHost:
         with log.open("wb") as stderr:
             self._process = network.popen(
                 "gpu",
-                ["env", f"OMP_NUM_THREADS={threads}", sys.executable, "-m", "testbed.inference_host"],
+                ["env", f"OMP_NUM_THREADS={threads}", sys.executable, "-P", "-m", "testbed.inference_host"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -104,7 +104,7 @@ class StorageServer:
             self._process = network.popen(
                 "storage",
                 [
-                    *(sys.executable, "-m", "cachegen", "serve"),
+                    *(sys.executable, "-P", "-m", "cachegen", "serve"),
                     *("--root", str(root), "--host", network.storage_ip, "--port", "0"),
                 ],
                 stdin=subprocess.DEVNULL,

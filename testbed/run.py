@@ -40,7 +40,8 @@ def main() -> int:
             raise IsolationError(refusal)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         job = json.dumps({"config": config.to_json(), "runs": str(options.runs.resolve())})
-        return run_isolated([sys.executable, "-m", "testbed.experiment", job], environment)
+        # -P, here and below: no module of the folder that the user happens to stand in
+        return run_isolated([sys.executable, "-P", "-m", "testbed.experiment", job], environment)
     except CachegenError as error:
         sys.stderr.write(f"testbed: {error}\n")
         return 2

@@ -1,6 +1,7 @@
 """The main job, end to end: real model, real link, real report; and what is left when it is stopped."""
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -57,8 +58,10 @@ def read_until(process, words):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two runs at the same time, from a foreign directory, with the same seed."""
+    """Two runs at the same time, with the same seed, from foreign directories whose modules are not the project's."""
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+    for folder, module in itertools.product(folders, ("testbed", "cachegen", "statistics")):
+        (folder / f"{module}.py").write_text("raise SystemExit('a module of the folder that the user stood in')\n")
     processes = [start(folder, "--requests", "2", "--num-contexts", "2", cwd=folder) for folder in folders]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     for process, output in zip(processes, outputs, strict=True):
