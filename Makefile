@@ -13,7 +13,7 @@ setup:           ## system packages, .venv, model and profile; nothing to do the
 	@$(PYTHON) testbed/bootstrap.py
 
 emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags in ARGS="--slo-ms 3000"
-	@$(PYTHON) testbed/run.py --trace $(TRACE) $(ARGS)
+	@$(PYTHON) testbed/run.py --trace '$(TRACE)' $(ARGS)
 
 test: setup      ## all tests
 	$(VENV_PYTHON) -m pytest

@@ -9,7 +9,7 @@ from typing import Any
 from cachegen import InvalidInputError, UnknownNameError
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
-from testbed.trace import load_trace
+from testbed.trace import is_trace_name, load_trace
 from testbed.workload import read_contexts
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
@@ -72,7 +72,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name in ("slo_ms", "request_timeout_s"):
             self._check(name, lambda value: math.isfinite(value) and value > 0, "a positive number")
-        self._check("delay_ms", lambda value: math.isfinite(value) and 0 <= value <= 10_000, "from 0 to 10000")
+        self._check("delay_ms", lambda value: math.isfinite(value) and 0 <= value <= 1000, "from 0 to 1000")
         for name in ("requests", "num_contexts"):
             self._check(name, lambda value: value >= 1, "at least 1")
         for name in ("context_tokens", "chunk_tokens"):
@@ -103,10 +103,12 @@ class RunConfig:
 
 
 def make_config(options: argparse.Namespace) -> RunConfig:
-    """Settings out of the command line; paths become absolute, since the run works from another directory."""
+    """Settings out of the command line; paths become absolute, so that ``config.json`` says which files they were."""
     values = {field.name: getattr(options, field.name) for field in fields(RunConfig)}
     values["methods"] = tuple(options.methods.split(","))
-    for name in ("trace", "contexts", "model"):
+    if not is_trace_name(options.trace):
+        values["trace"] = str(Path(options.trace).resolve())
+    for name in ("contexts", "model"):
         if values[name] is not None and Path(values[name]).exists():
             values[name] = str(Path(values[name]).resolve())
     return RunConfig(**values)

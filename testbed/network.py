@@ -22,6 +22,7 @@ from testbed.topologies import TOPOLOGIES
 QUEUE_BYTES = 384 * 1024
 PING_INTERVAL_S = 0.01
 PROBE_PINGS = 20
+PING_PATIENCE_S = 5
 
 
 class EmulatedNetwork:
@@ -111,7 +112,7 @@ class EmulatedNetwork:
     def ping_ms(self, count: int) -> list[float]:
         """Return the round-trip times from sender to receiver, in ms, of the pings that were answered."""
         target = self._wiring.ip(self._wiring.receiver)
-        command = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", "1", target]
+        command = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", str(PING_PATIENCE_S), target]
         answers = self._hosts.run(self._wiring.sender, command).split("time=")[1:]
         return [float(answer.split()[0]) for answer in answers]
 

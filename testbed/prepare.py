@@ -163,9 +163,10 @@ def split_tokens(text: ContextText, model: LanguageModel, context_tokens: int) -
             f"context {text.name}: {len(token_ids)} tokens; more than {held_out + 1} are needed, since {held_out} are "
             "held out to measure quality"
         )
-    if model.max_tokens and length + held_out > model.max_tokens:
+    behind = max(held_out, len(model.tokenize(text.question)))
+    if model.max_tokens and length + behind > model.max_tokens:
         raise InvalidInputError(
-            f"context {text.name}: {length} tokens and {held_out} behind them exceed the model's {model.max_tokens}"
+            f"context {text.name}: {length} tokens and {behind} behind them exceed the model's {model.max_tokens}"
         )
     return token_ids[:length], token_ids[length : length + held_out]
 

@@ -103,6 +103,11 @@ def trace_names() -> list[str]:
     return sorted(path.stem for path in TRACES_DIR.glob("*.csv"))
 
 
+def is_trace_name(text: str) -> bool:
+    """Return whether a text means a shipped trace; everything else is a path."""
+    return "/" not in text and not Path(text).suffix
+
+
 def load_trace(name_or_path: str | Path) -> Trace:
     """Load a trace by the name of a shipped one (``lte``) or by the path of a CSV file.
 
@@ -116,9 +121,8 @@ def load_trace(name_or_path: str | Path) -> Trace:
         The file cannot be read, or a value in it cannot be replayed.
     """
     text = str(name_or_path)
-    is_name = "/" not in text and not Path(text).suffix
-    path = TRACES_DIR / f"{text}.csv" if is_name else Path(text)
-    if is_name and not path.is_file():
+    path = TRACES_DIR / f"{text}.csv" if is_trace_name(text) else Path(text)
+    if is_trace_name(text) and not path.is_file():
         known = ", ".join(trace_names()) or "none"
         raise UnknownNameError(f"no trace named {text!r}; known: {known}; a file needs its path, as in ./{text}.csv")
     try:

@@ -65,7 +65,8 @@ def read_contexts(path: Path, count: int) -> list[ContextText]:
         No such file, or a line that is not such an object; the text names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # not splitlines(): JSON text may hold the other line ends of Unicode as they are
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: {error}") from error
     rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -79,12 +80,17 @@ def _parse_context(path: Path, number: int, line: str) -> ContextText:
         row = json.loads(line)
     except ValueError as error:
         raise InvalidInputError(f"{path}:{number}: not JSON: {error}") from error
-    if not isinstance(row, dict) or not isinstance(row.get("context"), str) or not row["context"]:
+    if not isinstance(row, dict) or not _is_text(row.get("context")):
         raise InvalidInputError(f'{path}:{number}: needs a field "context" with a text')
     question, name = row.get("question", _DEFAULT_QUESTION), row.get("id", f"{path.stem}-{number}")
-    if not isinstance(question, str) or not question:
+    if not _is_text(question):
         raise InvalidInputError(f"{path}:{number}: question must be a text, not {question!r}")
     return ContextText(str(name), row["context"], question)
+
+
+def _is_text(value: object) -> bool:
+    # half a surrogate pair is no character: JSON can spell it, no tokenizer takes it
+    return isinstance(value, str) and value != "" and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def make_schedule(requests: int, num_contexts: int, trace_period_s: float, seed: int) -> list[Request]:

@@ -24,7 +24,7 @@ def test_the_default_run_compares_text_quantization_and_the_paper():
     [
         (["--slo-ms", "0"], "slo_ms must be a positive number, not 0.0"),
         (["--slo-ms", "nan"], "slo_ms must be a positive number, not nan"),
-        (["--delay-ms", "-1"], "delay_ms must be from 0 to 10000, not -1.0"),
+        (["--delay-ms", "-1"], "delay_ms must be from 0 to 1000, not -1.0"),
         (["--requests", "0"], "requests must be at least 1, not 0"),
         (["--chunk-tokens", "1"], "chunk_tokens must be at least 2, not 1"),
         (["--queue-bytes", "100"], "queue_bytes must be at least 3028"),
@@ -45,6 +45,7 @@ def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
     (tmp_path / "mine.csv").write_text("time_s,rate_mbps\n0,10\n")
     monkeypatch.chdir(tmp_path)
     assert config("--trace", "mine.csv").trace == str(tmp_path / "mine.csv")
+    (tmp_path / "lte").mkdir()
     assert config("--trace", "lte").trace == "lte"
 
 

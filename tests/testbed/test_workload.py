@@ -1,5 +1,7 @@
 """Contexts and the schedule."""
 
+import json
+
 import pytest
 
 from cachegen import InvalidInputError
@@ -24,6 +26,14 @@ def test_contexts_are_read_with_defaults_for_what_a_line_leaves_out(tmp_path):
     assert (second.name, second.text, second.question) == ("b", "two", "why?")
 
 
+def test_a_text_may_hold_any_line_end_that_json_lets_stand(tmp_path):
+    text = "one\u2028two\x85three"
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\ufeff" + json.dumps({"context": text}, ensure_ascii=False) + "\r\n", encoding="utf-8")
+
+    assert [context.text for context in read_contexts(path, 4)] == [text]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -32,6 +42,7 @@ def test_contexts_are_read_with_defaults_for_what_a_line_leaves_out(tmp_path):
         ('{"text": "a"}', 'mine.jsonl:1: needs a field "context"'),
         ('{"context": ""}', 'mine.jsonl:1: needs a field "context"'),
         ('{"context": "a", "question": 3}', "mine.jsonl:1: question must be a text, not 3"),
+        ('{"context": "half \\ud800 pair"}', 'mine.jsonl:1: needs a field "context"'),
         ("[1]", 'mine.jsonl:1: needs a field "context"'),
     ],
 )
