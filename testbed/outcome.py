@@ -70,6 +70,7 @@ class RunRecord:
             **self._environment,
             "trace": {"name": self._trace.name, "sha256": self._trace.sha256, "period_s": self._trace.period_s},
             "network": self.network,
+            "delay_node": self.delay_report,
             "inference": self.inference,
         }
         self._dir.write_json("manifest.json", manifest)

@@ -116,6 +116,7 @@ def test_replay_without_samples_is_invalid():
         ({"rtt_ms": 0.1}, "19.9 ms off the planned round trip"),
         ({"rtt_ms": float("nan")}, "nan ms off"),
         ({"report": {**CLEAN, "drops": {"wire-eth0": 0, "wire-eth1": 3}}}, "3 frames lost in the delay node"),
+        ({"report": {**CLEAN, "late_ms": {"max": 60.0}}}, "60 ms late: the latest frame leaving the delay node"),
         ({"report": {}}, "the delay node gave no account of its frames"),
         ({"report": {**CLEAN, "late_ms": {"p99": 14.2}}}, "14.2 ms late: 99th percentile of frames"),
     ],
