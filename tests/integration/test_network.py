@@ -59,9 +59,11 @@ def test_two_runs_of_an_unprivileged_user_at_once_are_exact_or_refused_with_the_
         return
     runs = [start(unprivileged(lab("replay", "transfers", "4", "1.0"), ROOT)) for _ in range(2)]
 
-    # Its delay node may not raise its priority, so single seconds suffer when the machine has other work.
-    for found in map(result, runs):
-        assert (found["verdict"], found["reasons"]) == ("VALID", [])
+    # A user's processes may not raise their priority: on a machine with other work they come late, and single seconds
+    # suffer. That must be said, and nothing else be wrong.
+    for found in list(map(result, runs)):
+        assert [reason for reason in found["reasons"] if "ms late: " not in reason] == []
+        assert found["verdict"] == ("INVALID" if found["reasons"] else "VALID")
         assert sum(found["rate_errors"]) / len(found["rate_errors"]) < 0.02
 
 
