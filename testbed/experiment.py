@@ -2,13 +2,12 @@
 
 import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from cachegen import CachegenError
+from cachegen import CachegenError, InvalidInputError
 from testbed.config import RunConfig
 from testbed.console import RunView
 from testbed.errors import HostError, LinkError
@@ -34,6 +33,8 @@ class Experiment:
 
     Parameters
     ----------
+    record : RunRecord
+        Takes what is found out.
     config : RunConfig
         What to do.
     trace : Trace
@@ -44,23 +45,20 @@ class Experiment:
         Shows the user what is going on.
     """
 
-    def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, view: RunView) -> None:
+    def __init__(self, record: RunRecord, config: RunConfig, trace: Trace, run_dir: RunDir, view: RunView) -> None:
+        self.record = record
         self._config, self._trace, self._dir, self._view = config, trace, run_dir, view
-        self.record = RunRecord(config, trace, run_dir)
 
     def run(self) -> None:
         """Serve the whole schedule; what is recorded until an interruption stays recorded."""
         with EmulatedNetwork(self._config.topology, self._config.delay_ms, self._config.queue_bytes) as network:
             self.record.network = network.settings
-            store = self._dir.path / "store"
             host = InferenceHost(network, self._dir.path / "gpu.log", _model_threads())
-            try:
-                settings = {**self._config.to_json(), "store": str(store)}
-                self.record.inference = host.prepare(settings, self._on_message)
-                server = StorageServer(network, store, self._dir.path / "storage.log")
-                self._serve_schedule(network, host, server)
-            finally:
-                shutil.rmtree(store, ignore_errors=True)
+            settings = {**self._config.to_json(), "store": str(self._dir.store)}
+            self.record.inference = host.prepare(settings, self._on_message)
+            server = StorageServer(network, self._dir.store, self._dir.path / "storage.log")
+            self._dir.publish()
+            self._serve_schedule(network, host, server)
 
     def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer) -> None:
         contexts = len(self.record.inference["contexts"])
@@ -138,17 +136,18 @@ class Experiment:
             self._dir.add_event(message)
 
 
-def run_experiment(config: RunConfig, runs: Path) -> int:
+def run_experiment(config: RunConfig, runs: Path, command: list[str]) -> int:
     """Run, write the run directory, print the table; return the exit status.
 
-    Ctrl-C ends the run early and keeps what there is, marked ``interrupted``.
+    Ctrl-C ends the run early and keeps what there is, marked ``interrupted``. ``command`` is what the user typed.
     """
     trace = load_trace(config.trace)
     run_dir = RunDir(runs, trace.name)
     run_dir.write_json("config.json", config.to_json())
     with RunView() as view:
+        experiment = Experiment(RunRecord(config, trace, run_dir, command), config, trace, run_dir, view)
+        experiment.record.begin()
         view.note(f"run directory: {run_dir.path}")
-        experiment = Experiment(config, trace, run_dir, view)
         try:
             experiment.run()
         except KeyboardInterrupt:
@@ -157,16 +156,22 @@ def run_experiment(config: RunConfig, runs: Path) -> int:
         except (HostError, LinkError) as error:
             experiment.record.break_off(error)
             view.note(f"broken off: {error}")
+        except InvalidInputError:
+            run_dir.remove()
+            raise
+        finally:
+            run_dir.remove_store()
     summary = experiment.record.finish()
-    if summary is not None:
+    run_dir.publish()
+    if summary["methods"]:
         view.results(summary, str(run_dir.path))
-    return _exit_status(experiment.record.status, summary)
+    return _exit_status(summary)
 
 
-def _exit_status(status: str, summary: dict[str, Any] | None) -> int:
-    if status == "interrupted":
+def _exit_status(summary: dict[str, Any]) -> int:
+    if summary["status"] == "interrupted":
         return EXIT_INTERRUPTED
-    if status == "broken" or summary is None:
+    if summary["status"] == "broken":
         return EXIT_BROKEN
     return EXIT_VALID if summary["validity"]["verdict"] == "VALID" else EXIT_INVALID
 
@@ -182,7 +187,7 @@ def main(argument: str) -> int:
     job = json.loads(argument)
     try:
         job["config"]["methods"] = tuple(job["config"]["methods"])
-        return run_experiment(RunConfig(**job["config"]), Path(job["runs"]))
+        return run_experiment(RunConfig(**job["config"]), Path(job["runs"]), job["command"])
     except CachegenError as error:
         sys.stderr.write(f"testbed: {error}\n")
         return EXIT_REFUSED

@@ -58,17 +58,26 @@ def _limits(figures: dict[str, Any], slo_ms: float) -> list[str]:
     """Compare what the method needs with what link and processor give within the objective."""
     limits = []
     if any(name != _RECOMPUTE for name in figures["levels"]):
-        link_mbps, megabytes = figures["link_mbps_mean"], figures["bytes_mean"] / 1e6
-        fits = link_mbps * slo_ms / 8e3
+        link_mbps, size_bytes = figures["link_mbps_mean"], figures["bytes_mean"]
+        carry_ms = 8e-3 * size_bytes / link_mbps
         limits.append(
-            f"It moves {megabytes:.1f} MB a request; at the {link_mbps:.1f} Mbit/s that the link had on average, "
-            f"{fits:.1f} MB arrive within the SLO."
+            f"It moves {size_bytes / 1e6:.1f} MB a request, which takes {_seconds(carry_ms)} at the {link_mbps:.1f} "
+            f"Mbit/s that the link had on average{_against(carry_ms, figures['ttft_ms']['mean'], slo_ms)}"
         )
     if set(figures["levels"]) == {_RECOMPUTE}:
         spent_ms = figures["stages_ms"][_RECOMPUTE]
         relation = "alone exceeds" if spent_ms > slo_ms else "fits into"
         limits.append(f"It moves no KV, and its prefill of {_seconds(spent_ms)} {relation} the SLO, whatever the link.")
     return limits
+
+
+def _against(carry_ms: float, ttft_ms: float, slo_ms: float) -> str:
+    if carry_ms > slo_ms:
+        return ": more than the SLO, without anything else."
+    return (
+        f"; the other {_seconds(max(0.0, ttft_ms - carry_ms))} of its TTFT are headers, TCP's slow start, a round trip "
+        "for each chunk, decoding, and the question."
+    )
 
 
 def _chunks(levels: dict[str, int]) -> str:

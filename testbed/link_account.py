@@ -5,9 +5,10 @@ idle often: between two requests, for a round trip of each slow start, while the
 compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
 The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
 found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
-ended anywhere in them, and the shaper's saved-up burst leaves in the first. Samples far apart prove nothing of
-the time between them. A queue that runs empty and fills again between two near ones stays unseen, and counts
-against the link.
+ended anywhere in them, and the shaper's saved-up burst leaves in the first. So is the tenth of a second after an
+outage: a shaper cannot stand still, and there it pays back the frame or two that it sent meanwhile. Samples far
+apart prove nothing of the time between them. A queue that runs empty and fills again between two near ones stays
+unseen, and counts against the link.
 
 What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
 """
@@ -18,10 +19,11 @@ from dataclasses import dataclass
 
 from testbed.replay import ReplayLog
 from testbed.sampler import LinkSamples
-from testbed.trace import BYTES_PER_MBIT
+from testbed.trace import BYTES_PER_MBIT, RATE_FLOOR_MBPS
 
 ROW_S = 0.1
 MAX_SAMPLE_GAP_S = 0.02
+OUTAGE_DEBT_S = 0.1
 # A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
 RATE_TOLERANCE = 0.02
 # What a shaper that has rested may send at once: its smallest burst of two frames, and one that overdraws it. On a
@@ -86,6 +88,12 @@ class PlannedLink:
         i = self._step_at(time_s)
         return max(time_s + self._delays_s[i], self._held_s[i])
 
+    def debts_s(self) -> list[tuple[float, float]]:
+        """Return the spans after outages in which the shaper pays back what it sent during them."""
+        floor = RATE_FLOOR_MBPS * BYTES_PER_MBIT
+        ends = [self._starts_s[i] for i in range(1, len(self._rates)) if self._rates[i - 1] <= floor < self._rates[i]]
+        return [(end_s, end_s + OUTAGE_DEBT_S) for end_s in ends]
+
     def _step_at(self, time_s: float) -> int:
         return max(0, bisect_right(self._starts_s, time_s) - 1)
 
@@ -106,7 +114,7 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float) -> list[Link
     if not log.steps or end_s <= log.origin_s:
         return []
     planned = PlannedLink(log, delay_s)
-    spans = busy_spans(samples, log.origin_s, end_s)
+    spans = _without(busy_spans(samples, log.origin_s, end_s), planned.debts_s())
     rows = []
     count = 0
     # a product, not a running sum, and no sliver of a last row
@@ -141,6 +149,18 @@ def busy_spans(samples: LinkSamples, start_s: float, end_s: float) -> list[tuple
             run.append(time_s)
     spans.append(run)
     return [(run[1], run[-2]) for run in spans if len(run) > 3]
+
+
+def _without(spans: list[tuple[float, float]], holes: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans with the holes cut out; both in order, holes apart from each other."""
+    for hole_start_s, hole_end_s in holes:
+        spans = [
+            part
+            for start_s, end_s in spans
+            for part in ((start_s, min(end_s, hole_start_s)), (max(start_s, hole_end_s), end_s))
+            if part[0] < part[1]
+        ]
+    return spans
 
 
 def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:

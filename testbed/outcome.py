@@ -29,20 +29,22 @@ class RunRecord:
         The link's.
     run_dir : RunDir
         Receives rows as they come, and everything else at the end.
+    command : list of str
+        What the user typed.
 
     Attributes
     ----------
     status : str
-        ``complete``, ``interrupted`` or ``broken``.
+        ``complete``, ``interrupted`` or ``broken``; ``running`` in the summary of a run that was killed.
     network, inference, delay_report : dict
         What network, inference host and delay node say of themselves.
     samples : LinkSamples or None
         Readings of the link over the whole run.
     """
 
-    def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir) -> None:
+    def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, command: list[str]) -> None:
         self._config, self._trace, self._dir = config, trace, run_dir
-        self._environment = describe_environment()
+        self._environment = describe_environment(command)
         self._rows: list[RequestRow] = []
         self._logs: list[ReplayLog] = []
         self.status = "complete"
@@ -64,8 +66,14 @@ class RunRecord:
         # the first line says what happened; a program's last words, below it, are in its log
         self._notes = (f"broken off: {str(error).splitlines()[0]}",)
 
-    def finish(self) -> dict[str, Any] | None:
-        """Write manifest, link, summary, report and picture; return the summary, None if nothing was served."""
+    def begin(self) -> None:
+        """Leave a mark that stays if the run is killed: a summary without results, whose status is ``running``."""
+        self.status = "running"
+        self._dir.write_json("summary.json", self._summary_of_nothing())
+        self.status = "complete"
+
+    def finish(self) -> dict[str, Any]:
+        """Write manifest, summary and, if a request was served, link, report and picture; return the summary."""
         manifest = {
             **self._environment,
             "trace": {"name": self._trace.name, "sha256": self._trace.sha256, "period_s": self._trace.period_s},
@@ -75,7 +83,9 @@ class RunRecord:
         }
         self._dir.write_json("manifest.json", manifest)
         if not self._rows or self.samples is None:
-            return None
+            summary = self._summary_of_nothing()
+            self._dir.write_json("summary.json", summary)
+            return summary
         self._dir.add_link_rows(self._link_table(self.samples))
         summary = self._summary(summarize(self.samples, self._logs, self._config.delay_ms / 1e3))
         self._dir.write_json("summary.json", summary)
@@ -89,19 +99,9 @@ class RunRecord:
                 yield {"request": row.request, "method": row.method, **asdict(tenth)}
 
     def _summary(self, link: LinkSummary) -> dict[str, Any]:
-        verdict = self._judge(link)
         methods = [name for name in self._config.methods if any(row.method == name for row in self._rows)]
         return {
-            "schema": SUMMARY_SCHEMA,
-            "status": self.status,
-            "validity": {
-                "verdict": verdict.verdict,
-                "reasons": list(verdict.reasons),
-                "notes": [*self._notes, *verdict.notes],
-            },
-            "slo": {"ttft_ms": self._config.slo_ms},
-            "trace": self._trace.name,
-            "model": self.inference["model"]["name"],
+            **self._summary_head(self._judge(link)),
             "link": {
                 "rate_error_mean": link.rate_error_mean,
                 "rate_error_p95": link.rate_error_p95,
@@ -112,6 +112,24 @@ class RunRecord:
                 "queue_drops": link.queue_drops,
             },
             "methods": {name: summarize_method([row for row in self._rows if row.method == name]) for name in methods},
+        }
+
+    def _summary_of_nothing(self) -> dict[str, Any]:
+        verdict = Verdict("INVALID", ("no request was served",), ())
+        return {**self._summary_head(verdict), "link": {}, "methods": {}}
+
+    def _summary_head(self, verdict: Verdict) -> dict[str, Any]:
+        return {
+            "schema": SUMMARY_SCHEMA,
+            "status": self.status,
+            "validity": {
+                "verdict": verdict.verdict,
+                "reasons": list(verdict.reasons),
+                "notes": [*self._notes, *verdict.notes],
+            },
+            "slo": {"ttft_ms": self._config.slo_ms},
+            "trace": self._trace.name,
+            "model": self.inference["model"]["name"] if self.inference else self._config.model,
         }
 
     def _judge(self, link: LinkSummary) -> Verdict:

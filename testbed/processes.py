@@ -1,16 +1,22 @@
 """The two programs of a run as the orchestrator sees them; the network they run in ends them with itself."""
 
 import json
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from cachegen import InvalidInputError
 from testbed.errors import HostError
 
 _LOG_TAIL_BYTES = 2000
+# Without a word for so long a program is taken for stuck. Preparing has long steps: a large model's calibration.
+_PREPARE_PATIENCE_S = 1800.0
+_SERVE_PATIENCE_S = 60.0
+_START_PATIENCE_S = 60.0
 
 
 class Network(Protocol):
@@ -48,29 +54,32 @@ class InferenceHost:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                bufsize=0,
             )
+        self._lines = _Lines("inference host", self._process)
 
     def prepare(self, settings: dict[str, Any], on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Load, store and warm up; return what the host says of itself."""
-        return self._ask(settings, "ready", on_progress)
+        return self._ask(settings, "ready", on_progress, _PREPARE_PATIENCE_S)
 
     def serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Have one request served; return its result."""
-        return self._ask(message, "result", on_event)
+        """Have one request served; return its result. ``message["timeout_s"]`` is the host's own limit."""
+        return self._ask(message, "result", on_event, message["timeout_s"] + _SERVE_PATIENCE_S)
 
     def _ask(
-        self, message: dict[str, Any], answer_kind: str, on_other: Callable[[dict[str, Any]], None]
+        self,
+        message: dict[str, Any],
+        answer_kind: str,
+        on_other: Callable[[dict[str, Any]], None],
+        patience_s: float,
     ) -> dict[str, Any]:
-        stdin: IO[bytes] | None = self._process.stdin
-        stdout: IO[bytes] | None = self._process.stdout
-        assert stdin is not None  # pipes were asked for
-        assert stdout is not None
+        assert self._process.stdin is not None  # a pipe was asked for
         try:
-            stdin.write(json.dumps(message).encode() + b"\n")
-            stdin.flush()
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
         except BrokenPipeError as error:
             raise self._died() from error
-        for line in stdout:
+        while line := self._lines.read(patience_s):
             answer: dict[str, Any] = json.loads(line)
             kind = answer.pop("type")
             if kind == answer_kind:
@@ -110,10 +119,10 @@ class StorageServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                bufsize=0,
             )
-        assert self._process.stdout is not None  # a pipe was asked for
         # the line that says where it listens comes when it does: nothing to poll for
-        line = self._process.stdout.readline()
+        line = _Lines("storage server", self._process).read(_START_PATIENCE_S)
         if not line:
             self._process.wait()
             self.check()
@@ -124,6 +133,28 @@ class StorageServer:
         status = self._process.poll()
         if status is not None:
             raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
+
+
+class _Lines:
+    """Lines of a program's unbuffered standard output, each awaited for a bounded time."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None  # a pipe was asked for
+        self._name, self._pipe, self._unread = name, process.stdout, b""
+
+    def read(self, patience_s: float) -> bytes:
+        """Return the next line, nothing at the output's end; HostError after ``patience_s`` without one."""
+        deadline_s = time.monotonic() + patience_s
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._pipe], [], [], max(0.0, deadline_s - time.monotonic()))
+            if not ready:
+                raise HostError(f"{self._name}: no word for {patience_s:g} s")
+            piece = self._pipe.read(1 << 16)
+            if not piece:
+                return b""
+            self._unread += piece
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
 
 def log_tail(path: Path) -> str:

@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("aiohttp", "mininet", "numba", "numpy", "torch", "transformers", "xxhash")
 
 
-def describe_environment() -> dict[str, Any]:
-    """Facts about code, host and software, for ``manifest.json``."""
+def describe_environment(command: list[str]) -> dict[str, Any]:
+    """Facts about command, code, host and software, for ``manifest.json``."""
     return {
         "started_utc": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": sys.argv,
+        "command": command,
         "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
         "host": {
             "kernel": platform.release(),

@@ -88,8 +88,8 @@ def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str
         f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
         f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
         f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
-        f"one-way delay {config['delay_ms']:g} ms. Each request starts at its own place in the trace, the same for "
-        "every method."
+        f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
+        "place in the trace, the same for every method."
     )
 
 

@@ -25,6 +25,9 @@ def main() -> int:
     except SetupError as error:
         sys.stderr.write(f"set-up failed: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("set-up interrupted; the next call begins it anew\n")
+        return 130
     if Path(sys.prefix) != VENV:
         os.execv(VENV_PYTHON, [str(VENV_PYTHON), __file__, *sys.argv[1:]])  # noqa: S606 - a fixed program
 
@@ -39,7 +42,7 @@ def main() -> int:
         if (refusal := can_isolate()) is not None:
             raise IsolationError(refusal)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        job = json.dumps({"config": config.to_json(), "runs": str(options.runs.resolve())})
+        job = json.dumps({"config": config.to_json(), "runs": str(options.runs.resolve()), "command": sys.argv})
         # -P, here and below: no module of the folder that the user happens to stand in
         return run_isolated([sys.executable, "-P", "-m", "testbed.experiment", job], environment)
     except CachegenError as error:

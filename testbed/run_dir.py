@@ -1,8 +1,10 @@
 """A run's directory: made anew, never overwritten, readable at any moment of the run."""
 
 import csv
+import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 
+_STORE = "store"
 _REQUEST_COLUMNS = (
     "request",
     "method",
@@ -37,14 +40,34 @@ class RunDir:
     Parameters
     ----------
     parent : Path
-        Where the runs are; ``parent/latest`` will point to this one.
+        Where the runs are. Stores that killed runs left there are removed.
     label : str
         Part of the name, which also has the UTC time and, where that is taken, a number.
     """
 
     def __init__(self, parent: Path, label: str) -> None:
         self.path = _make_directory(parent, label)
-        self._point_latest(parent)
+        for folder in parent.glob(f"*/{_STORE}"):
+            _remove_if_abandoned(folder)
+        self.store = self.path / _STORE
+        self.store.mkdir()
+        # held by this process alone: when it is gone, by whatever end, the store is anybody's to remove
+        self._store_lock = os.open(self.store, os.O_RDONLY)
+        fcntl.flock(self._store_lock, fcntl.LOCK_EX)
+
+    def publish(self) -> None:
+        """Let ``latest``, beside the run directory, point to it."""
+        scratch = self.path.parent / f".latest-{os.getpid()}-{self.path.name}"
+        scratch.symlink_to(self.path.name)
+        scratch.replace(self.path.parent / "latest")
+
+    def remove_store(self) -> None:
+        """Remove the stored contexts: they can be made again, and they are large."""
+        shutil.rmtree(self.store, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the whole directory, as if the run had never begun."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one of the JSON files; readers see the old one or the new one, never a part."""
@@ -86,10 +109,20 @@ class RunDir:
         scratch.write_text(text, encoding="utf-8")
         scratch.replace(self.path / name)
 
-    def _point_latest(self, parent: Path) -> None:
-        scratch = parent / f".latest-{os.getpid()}-{self.path.name}"
-        scratch.symlink_to(self.path.name)
-        scratch.replace(parent / "latest")
+
+def _remove_if_abandoned(store: Path) -> None:
+    """Remove a store whose run is gone; one in use is locked."""
+    try:
+        lock = os.open(store, os.O_RDONLY)
+    except OSError:  # removed meanwhile, or another user's
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(store, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def _make_directory(parent: Path, label: str) -> Path:

@@ -10,9 +10,8 @@ from testbed.hosts import Hosts
 from testbed.netlink import HtbSetting, NetlinkPort
 from testbed.sampler import LinkReading
 from testbed.topologies.wiring import Wiring
+from testbed.trace import RATE_FLOOR_MBPS
 
-# HTB keeps a token debt as time: below this, one packet sent in an outage shuts the link long after its end.
-RATE_FLOOR_MBPS = 0.5
 FRAME_BYTES = 1514
 ROOT_HANDLE, CLASS_ID = 0x50000, 0x50001
 FAST_BPS = 100_000_000

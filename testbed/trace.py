@@ -16,6 +16,10 @@ TRACES_DIR = Path(__file__).resolve().parent.parent / "traces"
 COLUMNS = ("time_s", "rate_mbps", "delay_ms")
 BYTES_PER_MBIT = 125_000
 
+# What a link makes of less, an outage too. HTB keeps a token debt as time: at a lower rate, one frame sent in an outage
+# would shut the link long after its end.
+RATE_FLOOR_MBPS = 0.5
+
 # Beyond these a value is a slip of unit, not a link: 100 Gbit/s, 10 s one way, steps a timer cannot keep.
 MAX_RATE_MBPS = 100_000.0
 MAX_DELAY_MS = 10_000.0

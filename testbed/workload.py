@@ -82,10 +82,13 @@ def _parse_context(path: Path, number: int, line: str) -> ContextText:
         raise InvalidInputError(f"{path}:{number}: not JSON: {error}") from error
     if not isinstance(row, dict) or not _is_text(row.get("context")):
         raise InvalidInputError(f'{path}:{number}: needs a field "context" with a text')
-    question, name = row.get("question", _DEFAULT_QUESTION), row.get("id", f"{path.stem}-{number}")
-    if not _is_text(question):
-        raise InvalidInputError(f"{path}:{number}: question must be a text, not {question!r}")
-    return ContextText(str(name), row["context"], question)
+    optional = {"question": _DEFAULT_QUESTION, "id": f"{path.stem}-{number}"} | {
+        field: row[field] for field in ("question", "id") if field in row
+    }
+    for field, value in optional.items():
+        if not _is_text(value):
+            raise InvalidInputError(f"{path}:{number}: {field} must be a text, not {value!r}")
+    return ContextText(optional["id"], row["context"], optional["question"])
 
 
 def _is_text(value: object) -> bool:

@@ -195,12 +195,15 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment)
         read_until(process, moment)
         process.kill()
     wait_until_gone(tmp_path)
+    [left] = [path for path in tmp_path.iterdir() if path.name != "latest"]
+    assert json.loads((left / "summary.json").read_text())["status"] == "running"
 
     if moment == "request 0 text":
         again = start(tmp_path, "--requests", "1", "--methods", "quant4")
         output, _ = again.communicate(timeout=100)
         assert again.returncode == 0, output
         assert len([path for path in tmp_path.iterdir() if path.name != "latest"]) == 2
+        assert not (left / "store").exists()
 
 
 @pytest.mark.parametrize("program", ["cachegen\0serve", "testbed.relay", "testbed.inference_host"])

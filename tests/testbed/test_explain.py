@@ -22,8 +22,9 @@ def test_a_streamed_method_is_measured_against_what_the_link_can_carry():
     text = explain_method(figures(violations=6), 4000.0)
     assert text.startswith("Missed the SLO in all 6 requests.")
     assert "fetching 4.50 s (90%), decoding 0.50 s (10%)" in text
-    assert "It moves 12.0 MB a request" in text
-    assert "10.0 MB arrive within the SLO" in text
+    assert "It moves 12.0 MB a request, which takes 4.80 s at the 20.0 Mbit/s" in text
+    assert text.endswith("more than the SLO, without anything else.")
+    assert "the other 0.20 s of its TTFT are headers" in explain_method(figures(), 6000.0)
 
 
 def test_recomputation_is_measured_against_the_slo_alone():

@@ -94,3 +94,11 @@ def test_surplus_shows_though_the_queue_never_stood():
 
     assert sum(row.busy_s for row in link_rows(samples, log, DELAY_S)) == 0
     assert excess_s(samples, log, DELAY_S) > 0.05
+
+
+def test_the_tenth_after_an_outage_is_not_counted_as_busy_and_the_rest_is():
+    log = make_log([20, 0.5, 20, 20, 20])
+    rows = link_rows(run_link(log, always), log, DELAY_S)
+
+    assert [round(row.busy_s, 1) for row in rows] == [0.1, 0.1, 0.0, 0.1, 0.1]
+    assert rows[2].busy_delivered_bytes == 0

@@ -2,6 +2,9 @@
 
 import csv
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 from testbed.run_dir import RunDir
 
+ROOT = Path(__file__).resolve().parents[2]
 ROW = RequestRow(
     request=1,
     method="cachegen",
@@ -27,8 +31,25 @@ ROW = RequestRow(
 )
 
 
+def test_a_store_is_removed_when_its_run_is_gone_and_not_before(tmp_path):
+    running = RunDir(tmp_path, "lte")
+    (running.store / "object").touch()
+    script = "import sys, os; from pathlib import Path; from testbed.run_dir import RunDir\n" + (
+        "RunDir(Path(sys.argv[1]), 'killed').store.joinpath('object').touch(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, check=False)
+    [killed] = tmp_path.glob("*-killed")
+    assert (killed / "store" / "object").exists()
+    RunDir(tmp_path, "lte")
+
+    assert not (killed / "store").exists()
+    assert (running.store / "object").exists()
+
+
 def test_two_runs_of_one_second_get_two_directories_and_latest_is_the_newer(tmp_path):
     runs = [RunDir(tmp_path, "lte") for _ in range(3)]
+    for run in runs:
+        run.publish()
     assert len({run.path for run in runs}) == 3
     assert (tmp_path / "latest").resolve() == runs[-1].path
 
@@ -60,4 +81,4 @@ def test_json_files_are_replaced_whole_and_hold_no_nan(tmp_path):
         run.write_json("summary.json", {"a": float("nan")})
 
     assert json.loads((run.path / "summary.json").read_text()) == {"a": 1}
-    assert [path.name for path in run.path.iterdir()] == ["summary.json"]
+    assert {path.name for path in run.path.iterdir()} == {"store", "summary.json"}

@@ -43,6 +43,7 @@ def test_a_text_may_hold_any_line_end_that_json_lets_stand(tmp_path):
         ('{"context": ""}', 'mine.jsonl:1: needs a field "context"'),
         ('{"context": "a", "question": 3}', "mine.jsonl:1: question must be a text, not 3"),
         ('{"context": "half \\ud800 pair"}', 'mine.jsonl:1: needs a field "context"'),
+        ('{"context": "a", "id": null}', "mine.jsonl:1: id must be a text, not None"),
         ("[1]", 'mine.jsonl:1: needs a field "context"'),
     ],
 )
