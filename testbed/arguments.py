@@ -33,7 +33,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="ways to bring the context (default: %(default)s)",
     )
     what.add_argument("--slo-ms", type=float, default=5000.0, help="TTFT objective (default: %(default)g)")
-    what.add_argument("--requests", type=int, default=6, help="requests per method (default: %(default)s)")
+    what.add_argument("--requests", type=int, default=5, help="requests per method (default: %(default)s)")
     what.add_argument("--seed", type=int, default=0, help="of the trace offsets (default: %(default)s)")
 
     context = parser.add_argument_group("model and contexts")
