@@ -11,6 +11,10 @@ _STAGE_WORDS = {
     "question_prefill": "prefill of the question",
 }
 _RECOMPUTE = "recompute"
+_LATE_BY_DESIGN = (
+    "It fills the time up to the SLO with the finest level that the last chunk's throughput allows, so a chunk that "
+    "comes slower than the one before makes it late."
+)
 
 
 def explain_method(figures: dict[str, Any], slo_ms: float) -> str:
@@ -28,6 +32,8 @@ def explain_method(figures: dict[str, Any], slo_ms: float) -> str:
         sentences += [_largest_stages(figures), *_limits(figures, slo_ms)]
         if len(figures["levels"]) > 1:
             sentences.append(f"Its chunks: {_chunks(figures['levels'])}.")
+            if figures["violations"]:
+                sentences.append(_LATE_BY_DESIGN)
     return " ".join(sentences)
 
 

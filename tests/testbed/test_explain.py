@@ -38,6 +38,7 @@ def test_mixed_levels_are_listed_and_lost_requests_counted():
     text = explain_method(figures(levels={"cachegen-2": 5, "recompute": 3}, completed=4, violations=2), 4000.0)
     assert "Missed the SLO in 2 of 6 requests. 2 of them came to no first token." in text
     assert "5 × cachegen-2, 3 × recompute" in text
+    assert text.endswith("a chunk that comes slower than the one before makes it late.")
 
 
 def test_a_method_of_which_nothing_completed_says_so_and_no_more():
