@@ -1,6 +1,7 @@
 from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_kv, get_kv, store_kv
 from .assembly import EventLog
-from .calibration import cached_profile, calibrate, calibration_texts
+from .calibration import cached_profile, calibrate
+from .calibration_texts import calibration_texts
 from .container import ChunkIdentity
 from .controllers import CONTROLLERS, Controller, Decision, make_controller
 from .default_model import DEFAULT_MODEL_NAME, default_model_path
@@ -27,7 +28,8 @@ from .manifest import Manifest, ManifestChunk
 from .measure import measure_recompute
 from .model import LanguageModel, load_model
 from .pipeline import DecodedChunk, decode_chunk, encode_chunk, warm_up
-from .profile import Profile, ProfileBuilder, load_profile, save_profile
+from .profile import Profile, load_profile, save_profile
+from .profile_builder import ProfileBuilder
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
 from .stores import Store, open_store

@@ -18,7 +18,7 @@ from cachegen.kv_cache import KVCache
 from cachegen.loader import ContextLoader, LoadCosts
 from cachegen.manifest import Manifest, ManifestChunk
 from cachegen.model import LanguageModel
-from cachegen.pipeline import encode_chunk
+from cachegen.pipeline import check_encodable, encode_chunk
 from cachegen.profile import Profile
 from cachegen.sources import open_source
 from cachegen.stage_clock import StageClock
@@ -116,6 +116,7 @@ def store_kv(
     if not wanted:
         raise InvalidInputError("store_kv needs at least one encoding")
     model.check_cache(cache)
+    check_encodable(wanted, cache.num_tokens, profile)
     spans = chunk_spans(cache.num_tokens, chunk_tokens)
     keys = chunk_keys(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash)
     objects: list[tuple[bytes, str, bytes]] = []

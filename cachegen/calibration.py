@@ -1,98 +1,28 @@
-"""Make the codec's offline tables for a model: run it over texts and count what its KV cache looks like."""
+"""Make a model's profile: run it over texts, see what its KV cache looks like and what errors in it do."""
 
-import importlib
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from cachegen.cache_dir import cache_dir
-from cachegen.errors import FormatError, InvalidInputError, MismatchError
+from cachegen.calibration_texts import calibration_texts
+from cachegen.codecs.rotary import Rotary
+from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.model import LanguageModel
-from cachegen.profile import PROFILE_SCHEMA, Profile, ProfileBuilder, load_profile, save_profile
+from cachegen.model_probe import find_rotary
+from cachegen.profile import PROFILE_SCHEMA, Profile, load_profile, save_profile
+from cachegen.profile_builder import ProfileBuilder
+from cachegen.query_moments import QueryMoments
+from cachegen.sensitivity import measure_sensitivities
 
 CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128
+# Of the longest text, for measuring what noise does.
+_SENSITIVITY_TOKENS = 1024
 
-# Modules whose documentation is long and about different things; every Python ships them.
-_DOCUMENTED_MODULES = [
-    "argparse",
-    "asyncio.events",
-    "calendar",
-    "codecs",
-    "collections",
-    "configparser",
-    "csv",
-    "dataclasses",
-    "datetime",
-    "decimal",
-    "difflib",
-    "doctest",
-    "email.message",
-    "enum",
-    "fractions",
-    "functools",
-    "heapq",
-    "http.client",
-    "inspect",
-    "ipaddress",
-    "itertools",
-    "json",
-    "logging",
-    "mailbox",
-    "optparse",
-    "os",
-    "pathlib",
-    "pickle",
-    "pickletools",
-    "plistlib",
-    "random",
-    "re",
-    "shutil",
-    "smtplib",
-    "socket",
-    "statistics",
-    "string",
-    "subprocess",
-    "tarfile",
-    "tempfile",
-    "textwrap",
-    "threading",
-    "timeit",
-    "tokenize",
-    "typing",
-    "unittest",
-    "urllib.request",
-    "uuid",
-    "weakref",
-    "xml.dom.minidom",
-    "zipfile",
-]
-_DEFAULT_TEXTS = 6
+OnStep = Callable[[int, int], None]
 
 
-def calibration_texts() -> list[str]:
-    """Six texts made of the documentation strings of Python's own library, about 2,000 tokens or more each.
-
-    They share no source with the contexts that the testbed measures on (Python's language reference).
-    """
-    documents = [text for name in _DOCUMENTED_MODULES for text in _documentation(name) if text]
-    # Dealt out like cards, so that each text mixes subjects.
-    return ["\n\n".join(documents[start::_DEFAULT_TEXTS]) for start in range(_DEFAULT_TEXTS)]
-
-
-def _documentation(module_name: str) -> Iterator[str]:
-    """Docstrings of a module and of its public classes and functions, inherited ones left out."""
-    module = importlib.import_module(module_name)
-    yield inspect.cleandoc(module.__doc__ or "")
-    for name, member in sorted(vars(module).items()):
-        is_own = (inspect.isclass(member) or inspect.isfunction(member)) and member.__module__ == module_name
-        if is_own and not name.startswith("_"):
-            text = vars(member).get("__doc__") if inspect.isclass(member) else member.__doc__
-            yield inspect.cleandoc(text or "")
-
-
-def calibrate(
-    model: LanguageModel, texts: Sequence[str], on_text: Callable[[int, int], None] = lambda _done, _all: None
-) -> Profile:
+def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lambda _done, _all: None) -> Profile:
     """Make a profile of a model from texts.
 
     Parameters
@@ -102,35 +32,59 @@ def calibrate(
     texts : sequence of str
         Of mixed kinds; the first 2,048 tokens of each are used.
     on_text : callable
-        Called with (texts done, texts in all).
+        Called with (steps done, steps in all): a step for each text, then one for each layer's K and V, whose
+        sensitivity is measured, then one for the fit.
 
     Raises
     ------
     InvalidInputError
         No text is as long as 128 tokens.
     """
-    builder = ProfileBuilder(model.shape, model.fingerprint)
-    used = 0
+    rotary = _rotary_or_refusal(model)
+    steps = len(texts) + (0 if isinstance(rotary, str) else model.shape.rows) + 1
+    builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
+    queries = None if isinstance(rotary, str) else QueryMoments(model, rotary)
+    longest: list[int] = []
     for done, text in enumerate(texts, start=1):
         token_ids = model.tokenize(text)[: _longest(model)]
         if len(token_ids) >= _SMALLEST_TEXT_TOKENS:
             cache = model.new_cache(len(token_ids))
-            model.prefill(cache, token_ids)
+            with queries or nullcontext():
+                model.prefill(cache, token_ids)
             builder.add(cache.chunk(0, len(token_ids)))
-            used += 1
-        on_text(done, len(texts))
-    if not used:
+            longest = max(longest, token_ids, key=len)
+        on_text(done, steps)
+    if not longest:
         raise InvalidInputError(
             f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
         )
-    return builder.build()
+    sigmas = builder.sigmas()
+    if queries is None or sigmas is None:
+        profile = builder.build()
+    else:
+        sensitivities = measure_sensitivities(
+            model,
+            longest[:_SENSITIVITY_TOKENS],
+            sigmas,
+            lambda done: on_text(len(texts) + done, steps),
+        )
+        profile = builder.build(queries.key_metrics(), sensitivities)
+    on_text(steps, steps)
+    return profile
+
+
+def _rotary_or_refusal(model: LanguageModel) -> Rotary | str:
+    try:
+        return find_rotary(model)
+    except UnsupportedModelError as error:
+        return str(error)
 
 
 def _longest(model: LanguageModel) -> int:
     return min(CALIBRATION_TOKENS_PER_TEXT, model.max_tokens or CALIBRATION_TOKENS_PER_TEXT)
 
 
-def cached_profile(model: LanguageModel, on_text: Callable[[int, int], None] = lambda _done, _all: None) -> Profile:
+def cached_profile(model: LanguageModel, on_text: OnStep = lambda _done, _all: None) -> Profile:
     """The model's profile from the cache folder, made from :func:`calibration_texts` where it is missing.
 
     A file that is damaged or of another release is made anew.

@@ -40,6 +40,11 @@ class LanguageModel:
         self.fingerprint = _fingerprint(model)
 
     @property
+    def network(self) -> Any:
+        """The transformers model itself, for those who probe it."""
+        return self._model
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         device: torch.device = self._model.device

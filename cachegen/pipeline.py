@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import torch
 
 from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES
 from cachegen.codecs import CODECS
+from cachegen.codecs.transform import TransformCodec, transform_of
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
 from cachegen.kv import check_kv, layout_of
-from cachegen.profile import Profile, ProfileBuilder
+from cachegen.profile import Profile
+from cachegen.profile_builder import ProfileBuilder
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
     identity : ChunkIdentity
         Recorded in the container as it is.
     profile : Profile or None
-        Needed by ``cachegen`` alone; its hash must be the identity's.
+        Needed by ``cachegen`` and ``transform`` alone; its hash must be the identity's.
 
     Returns
     -------
@@ -49,6 +52,8 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         The tensor cannot be coded, or the codec needs a profile and has none.
     MismatchError
         The profile belongs to another model, or its hash is not the identity's.
+    UnsupportedModelError
+        ``transform`` cannot code this model, or not at this position.
     """
     shape = check_kv(kv)
     codec = CODECS[encoding.codec]
@@ -58,7 +63,7 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         if used.shape != shape:
             raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
         tables = used.tables
-    sections = codec.encode(kv.detach().cpu(), encoding.level, tables)
+    sections = codec.encode(kv.detach().cpu(), encoding.level, tables, identity.first_token)
     return pack(encoding, layout_of(kv), identity, sections)
 
 
@@ -100,8 +105,21 @@ def decode_chunk(
         if used.shape != container.layout.shape:
             raise FormatError(f"container says {container.layout.shape}, its profile has {used.shape}")
         tables = used.tables
-    kv = codec.decode(container.sections, container.layout, container.encoding.level, tables)
+    first_token = container.identity.first_token
+    kv = codec.decode(container.sections, container.layout, container.encoding.level, tables, first_token)
     return DecodedChunk(kv.to(device), container.encoding, container.identity)
+
+
+def check_encodable(encodings: Iterable[Encoding], num_tokens: int, profile: Profile) -> None:
+    """Refuse, before anything is encoded, a context that some encoding cannot code.
+
+    Raises
+    ------
+    UnsupportedModelError
+        ``transform`` cannot code this model, or not as many tokens; the text says why.
+    """
+    if any(encoding.codec == TransformCodec.name for encoding in encodings):
+        transform_of(profile.tables).rotary.check_span(num_tokens)
 
 
 def warm_up() -> None:

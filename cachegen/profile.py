@@ -1,4 +1,4 @@
-"""A profile: the offline frequency tables of one model, identified by a hash over their content."""
+"""A profile: what the codecs know of one model beforehand, identified by a hash over its content."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import safetensors
-import torch
 from safetensors.numpy import save
 
 from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
-from cachegen.codecs.cachegen import as_rows
-from cachegen.codecs.frequencies import build_tables
-from cachegen.errors import FormatError, InvalidInputError, MismatchError, VersionError
-from cachegen.kernels import get_backend
+from cachegen.codecs.transform import SINK_TOKENS
+from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, UNIT_CHANNELS
+from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
-from cachegen.kernels.tables import ALPHABET, PROB_BITS, FrequencyTables
-from cachegen.kv import KVShape, check_kv
+from cachegen.kernels.tables import PROB_BITS
+from cachegen.kernels.uniform import LEVEL_STEPS, SYMBOL_LARGEST
+from cachegen.kv import KVShape
+from cachegen.profile_arrays import named_arrays, named_tables, read_tables, transform_header
 
-PROFILE_SCHEMA = 1
-# A context is counted in pieces of this many tokens, as it would be cut in chunks: sigma is each chunk's own.
-CALIBRATION_CHUNK_TOKENS = 510
+PROFILE_SCHEMA = 2
 _METADATA_KEY = "cachegen_profile"
-_PARTS = ("first", "count", "frequencies")
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
     FormatError,
@@ -48,12 +43,17 @@ _CONSTANTS = {
     "third_bins": THIRD_BINS,
     "level_multipliers": LEVEL_MULTIPLIERS,
     "prob_bits": PROB_BITS,
+    "transform_steps": LEVEL_STEPS,
+    "transform_symbol_largest": SYMBOL_LARGEST,
+    "transform_sink_tokens": SINK_TOKENS,
+    "transform_unit_channels": UNIT_CHANNELS,
+    "transform_stream_coefficients": STREAM_COEFFICIENTS,
 }
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Offline tables of one model.
+    """Offline tables and parameters of one model.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Profile:
     model_fingerprint : bytes
         16 bytes that name the model.
     tables : CodecTables
-        Anchors, and deltas of each level.
+        Of every codec that has any.
 
     Raises
     ------
@@ -84,65 +84,26 @@ class Profile:
             )
         if len(self.tables.deltas) != len(LEVEL_MULTIPLIERS):
             raise FormatError(f"profile has {len(self.tables.deltas)} levels, must have {len(LEVEL_MULTIPLIERS)}")
-        for name, table in _named_tables(self.tables):
+        for name, table in named_tables(self.tables):
             if table.first.shape != (self.shape.rows, self.shape.channels):
                 raise FormatError(f"profile table {name} is {table.first.shape}, its model has {self.shape}")
+        transform = self.tables.transform
+        if not isinstance(transform, str) and transform.shape != self.shape:
+            raise FormatError(f"profile's transform is for {transform.shape}, its model has {self.shape}")
         object.__setattr__(self, "hash", self._content_hash())
 
     def _content_hash(self) -> bytes:
         digest = hashlib.sha256(json.dumps(_header(self), sort_keys=True).encode())
-        for _, array in _named_arrays(self.tables):
+        for _, array in named_arrays(self.tables):
             digest.update(str(array.shape).encode())
-            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
         return digest.digest()
-
-
-class ProfileBuilder:
-    """Counts the symbols of calibration contexts and turns them into a profile.
-
-    Parameters
-    ----------
-    shape : KVShape
-        The model's KV shape.
-    model_fingerprint : bytes
-        16 bytes that name the model.
-    """
-
-    def __init__(self, shape: KVShape, model_fingerprint: bytes) -> None:
-        self._shape = shape
-        self._fingerprint = model_fingerprint
-        self._backend = get_backend("numba")
-        size = (shape.rows, shape.channels, ALPHABET)
-        self._anchors = np.zeros(size, dtype=np.int64)
-        self._deltas = [np.zeros(size, dtype=np.int64) for _ in LEVEL_MULTIPLIERS]
-
-    def add(self, kv: torch.Tensor) -> None:
-        """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length.
-
-        Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
-        and ten times as many samples fill the tables.
-        """
-        shape = check_kv(kv)
-        if shape != self._shape:
-            raise MismatchError(f"KV tensor has {shape}, the profile is for {self._shape}")
-        for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
-            x = as_rows(kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu())
-            self._backend.count(self._backend.quantize_anchors(x)[1], self._anchors)
-            for level, counts in enumerate(self._deltas):
-                self._backend.count(self._backend.quantize(x, level).deltas, counts)
-
-    def build(self) -> Profile:
-        """Profile of all contexts so far; InvalidInputError if they have no deltas to count."""
-        if not self._deltas[0].any():
-            raise InvalidInputError("a profile needs at least one context of 2 tokens or more")
-        tables = CodecTables(build_tables(self._anchors), tuple(build_tables(counts) for counts in self._deltas))
-        return Profile(self._shape, self._fingerprint, tables)
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
-    data = save(dict(_named_arrays(profile.tables)), metadata=metadata)
+    data = save(dict(named_arrays(profile.tables)), metadata=metadata)
     target = Path(path)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -188,13 +149,9 @@ def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
             raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}")
         if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
-        names = ["anchors", *(f"deltas.{level}" for level in range(len(LEVEL_MULTIPLIERS)))]
-        sets = [FrequencyTables(*(file.get_tensor(f"{name}.{part}") for part in _PARTS)) for name in names]
-    profile = Profile(
-        KVShape(**header["shape"]),
-        bytes.fromhex(header["model_fingerprint"]),
-        CodecTables(sets[0], tuple(sets[1:])),
-    )
+        shape = KVShape(**header["shape"])
+        tables = read_tables(file.get_tensor, shape, header["transform"])
+    profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     return profile, bytes.fromhex(header["hash"])
 
 
@@ -209,16 +166,5 @@ def _header(profile: Profile) -> dict[str, object]:
             "num_kv_heads": shape.num_kv_heads,
             "head_dim": shape.head_dim,
         },
+        "transform": transform_header(profile.tables),
     }
-
-
-def _named_tables(tables: CodecTables) -> Iterator[tuple[str, FrequencyTables]]:
-    yield "anchors", tables.anchors
-    for level, table in enumerate(tables.deltas):
-        yield f"deltas.{level}", table
-
-
-def _named_arrays(tables: CodecTables) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
-    for name, table in _named_tables(tables):
-        for part in _PARTS:
-            yield f"{name}.{part}", getattr(table, part)

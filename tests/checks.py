@@ -10,7 +10,7 @@ import xxhash
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.kernels import get_backend
 from cachegen.kv import KVShape, layout_of
-from cachegen.profile import ProfileBuilder
+from cachegen.profile_builder import ProfileBuilder
 
 IDENTITY = ChunkIdentity(
     model_fingerprint=bytes(range(16)),

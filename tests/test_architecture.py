@@ -15,15 +15,18 @@ LIBRARY, TESTBED = sorted((ROOT / "cachegen").rglob("*.py")), sorted((ROOT / "te
 
 # Each layer of the library may import from itself and from those below it.
 LAYERS = [
-    {"errors", "cache_dir"},
+    {"errors", "cache_dir", "calibration_texts"},
     {"kv", "encoding", "chunking", "stage_clock", "estimates"},
     {"kernels"},
     {"codecs", "controllers"},
     {"container", "manifest"},
-    {"profile", "stores"},
+    {"profile_arrays", "transform_fit", "stores"},
+    {"profile"},
+    {"profile_builder"},
     {"pipeline", "sources", "server", "kv_cache", "default_model"},
     {"model"},
-    {"assembly", "calibration"},
+    {"model_probe", "query_moments", "sensitivity", "assembly"},
+    {"calibration"},
     {"loader"},
     {"measure", "api"},
     {"cli"},

@@ -4,7 +4,15 @@ from cachegen.codecs.base import Codec
 from cachegen.codecs.cachegen import CachegenCodec
 from cachegen.codecs.quantize import QuantizeCodec
 from cachegen.codecs.raw import RawCodec
+from cachegen.codecs.transform import TransformCodec
 
 CODECS: dict[str, Codec] = {
-    codec.name: codec for codec in (RawCodec(), QuantizeCodec(8), QuantizeCodec(4), CachegenCodec("numba"))
+    codec.name: codec
+    for codec in (
+        RawCodec(),
+        QuantizeCodec(8),
+        QuantizeCodec(4),
+        CachegenCodec("numba"),
+        TransformCodec("numba"),
+    )
 }

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout
@@ -20,10 +21,21 @@ _BFLOAT16_INFINITY = 0x7F80
 
 @dataclass(frozen=True)
 class CodecTables:
-    """The offline tables that a profile brings: for anchors, and for the deltas of each level."""
+    """What a profile brings for the codecs.
+
+    Parameters
+    ----------
+    anchors : FrequencyTables
+        Of the ``cachegen`` codec.
+    deltas : tuple of FrequencyTables
+        Of the ``cachegen`` codec, for each level.
+    transform : TransformTables or str
+        Of the ``transform`` codec, or why it cannot code this model.
+    """
 
     anchors: FrequencyTables
     deltas: tuple[FrequencyTables, ...]
+    transform: TransformTables | str
 
 
 class Codec(Protocol):
@@ -43,8 +55,13 @@ class Codec(Protocol):
         """Whether encode and decode need the tables of a profile."""
         ...
 
-    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
-        """Sections of a chunk by id, in the order in which they are stored."""
+    def encode(
+        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+    ) -> dict[int, bytes]:
+        """Sections of a chunk by id, in the order in which they are stored.
+
+        ``first_token`` is the position of the chunk's first token in its context.
+        """
         ...
 
     def decode(
@@ -53,6 +70,7 @@ class Codec(Protocol):
         layout: ChunkLayout,
         level: int | None,
         tables: CodecTables | None,
+        first_token: int,
     ) -> torch.Tensor:
         """CPU tensor of ``layout``."""
         ...

@@ -52,8 +52,11 @@ class CachegenCodec:
     def _backend(self) -> Backend:
         return get_backend(self._backend_name)
 
-    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+    def encode(
+        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+    ) -> dict[int, bytes]:
         """See ``Codec``."""
+        del first_token
         assert level is not None
         assert tables is not None
         quantized = self._backend.quantize(as_rows(kv), level)
@@ -74,8 +77,10 @@ class CachegenCodec:
         layout: ChunkLayout,
         level: int | None,
         tables: CodecTables | None,
+        first_token: int,
     ) -> torch.Tensor:
         """See ``Codec``."""
+        del first_token
         assert level is not None
         assert tables is not None
         quantized = self._read(sections, layout, tables.anchors, tables.deltas[level])

@@ -42,9 +42,11 @@ class QuantizeCodec:
         self._bits = bits
         self._largest = 2 ** (bits - 1) - 1
 
-    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+    def encode(
+        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+    ) -> dict[int, bytes]:
         """See ``Codec``."""
-        del level, tables
+        del level, tables, first_token
         # (layers * 2 * tokens, channels)
         x = kv.flatten(3).flatten(0, 2).float()
         scale_bits = round_up_scales(x.abs().amax(dim=1).numpy(), self._largest)
@@ -62,9 +64,10 @@ class QuantizeCodec:
         layout: ChunkLayout,
         level: int | None,
         tables: CodecTables | None,
+        first_token: int,
     ) -> torch.Tensor:
         """See ``Codec``."""
-        del level, tables
+        del level, tables, first_token
         check_section_ids(self.name, sections, (SECTION_SCALES, SECTION_SYMBOLS))
         num_scales = layout.shape.rows * layout.num_tokens
         packed_bytes = layout.num_elements * self._bits // 8

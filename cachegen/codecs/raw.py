@@ -20,9 +20,11 @@ class RawCodec:
     name = "raw"
     uses_tables = False
 
-    def encode(self, kv: torch.Tensor, level: int | None, tables: CodecTables | None) -> dict[int, bytes]:
+    def encode(
+        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+    ) -> dict[int, bytes]:
         """See ``Codec``."""
-        del level, tables
+        del level, tables, first_token
         return {SECTION_ELEMENTS: kv.contiguous().flatten().view(torch.uint8).numpy().tobytes()}
 
     def decode(
@@ -31,9 +33,10 @@ class RawCodec:
         layout: ChunkLayout,
         level: int | None,
         tables: CodecTables | None,
+        first_token: int,
     ) -> torch.Tensor:
         """See ``Codec``."""
-        del level, tables
+        del level, tables, first_token
         check_section_ids(self.name, sections, (SECTION_ELEMENTS,))
         body = sections[SECTION_ELEMENTS]
         check_section_length(self.name, SECTION_ELEMENTS, body, layout.num_elements * layout.dtype.item_bytes)

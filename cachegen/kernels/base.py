@@ -1,4 +1,4 @@
-"""What a compute backend does for the ``cachegen`` codec, and the values that pass through it."""
+"""What a compute backend does for the codecs, and the values that pass through it."""
 
 from __future__ import annotations
 
@@ -71,6 +71,10 @@ class Backend(Protocol):
 
     def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
         """Tensor ``(rows, tokens, channels)`` of the symbols, clamped to ``+-largest``."""
+        ...
+
+    def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
+        """Symbols of coefficients ``y (coefficients, tokens)``, see ``cachegen.kernels.uniform``."""
         ...
 
     def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:

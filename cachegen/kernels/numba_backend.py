@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.kernels import anchor, numba_quantize, numba_rans
+from cachegen.kernels import anchor, numba_quantize, numba_rans, numba_uniform
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
 from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kernels.tables import FrequencyTables
@@ -57,6 +57,12 @@ class NumbaBackend:
             x,
         )
         return x
+
+    def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
+        """See ``Backend``."""
+        symbols = np.empty(y.shape, dtype=np.int32)
+        numba_uniform.quantize_kernel(np.ascontiguousarray(y), step, symbols)
+        return symbols
 
     def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
         """See ``Backend``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.kernels import anchor, rans
+from cachegen.kernels import anchor, rans, uniform
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
 from cachegen.kernels.scales import round_up_scales
 from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
@@ -36,6 +36,10 @@ class ReferenceBackend:
             anchor.bins(quantized.sigmas, level),
             largest,
         )
+
+    def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
+        """See ``Backend``."""
+        return uniform.quantize(y, step)
 
     def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
         """See ``Backend``."""

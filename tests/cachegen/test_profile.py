@@ -11,7 +11,8 @@ from safetensors.numpy import save_file
 from cachegen.codecs.base import CodecTables
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, NonFiniteError, VersionError
 from cachegen.kv import KVShape
-from cachegen.profile import CALIBRATION_CHUNK_TOKENS, Profile, ProfileBuilder, load_profile, save_profile
+from cachegen.profile import Profile, load_profile, save_profile
+from cachegen.profile_builder import CALIBRATION_CHUNK_TOKENS, ProfileBuilder
 
 SHAPE = KVShape(3, 2, 5)
 

@@ -8,7 +8,8 @@ from cachegen.container import ChunkIdentity
 from cachegen.encoding import ENCODINGS
 from cachegen.kv import KVShape
 from cachegen.pipeline import decode_chunk, encode_chunk
-from cachegen.profile import ProfileBuilder, save_profile
+from cachegen.profile import save_profile
+from cachegen.profile_builder import ProfileBuilder
 
 FOLDER = Path(__file__).parent / "v1"
 SHAPE = KVShape(3, 1, 3)

@@ -1,0 +1,26 @@
+"""Products with a basis: the one floating-point stage that is left to the machine's matrix library."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+
+@cache
+def product_dtype() -> torch.dtype:
+    """Element type that this CPU multiplies fastest of those that are precise enough.
+
+    Symbols up to 256 are exact in bfloat16, and a basis rounded to it errs 59 dB below the signal: far less than the
+    finest level's quantization.
+    """
+    flags = Path("/proc/cpuinfo")
+    native = flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))
+    return torch.bfloat16 if native else torch.float32
+
+
+def expand(symbols: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
+    """Sum of basis rows weighted by symbols: ``(rank, tokens)`` and ``(rank, channels)`` to ``(tokens, channels)``."""
+    dtype = product_dtype()
+    return symbols.to(dtype).T @ basis.to(dtype)

@@ -1,0 +1,21 @@
+"""Mid-tread uniform quantization of the ``transform`` codec, in plain NumPy: the reference of every backend.
+
+Float64 arithmetic on float32 inputs, rounding half to even, so that backends agree bit for bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+# Finest level first; in units of the noise that the calibration calls equally harmful everywhere.
+LEVEL_STEPS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.2, 3.0)
+# A coefficient beyond it makes its token exact; so the product with a step is exact in float64.
+SYMBOL_LARGEST = 1 << 20
+
+
+def quantize(y: F32, step: float) -> npt.NDArray[np.int32]:
+    """Nearest multiple of the step for each coefficient; ``|y / step|`` is at most ``SYMBOL_LARGEST``."""
+    return np.rint(y.astype(np.float64) / step).astype(np.int32)

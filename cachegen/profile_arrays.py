@@ -1,0 +1,90 @@
+"""The tables of a profile as named arrays, in the order in which they are hashed and stored (docs/format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cachegen.codecs.base import CodecTables
+from cachegen.codecs.rotary import Rotary
+from cachegen.codecs.transform_tables import TransformTables, units_of
+from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
+from cachegen.kernels.tables import FrequencyTables
+from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kv import KVShape
+
+_PARTS = ("first", "count", "frequencies")
+_ROTARY = ("of_layer", "frequencies", "partners")
+_PARAMETERS = ("means", "key_roots", "value_scales", "ranks")
+
+Array = npt.NDArray[np.generic]
+
+
+def named_tables(tables: CodecTables) -> Iterator[tuple[str, FrequencyTables]]:
+    """The frequency tables of the ``cachegen`` codec."""
+    yield "anchors", tables.anchors
+    for level, table in enumerate(tables.deltas):
+        yield f"deltas.{level}", table
+
+
+def named_arrays(tables: CodecTables) -> Iterator[tuple[str, Array]]:
+    """Every array of a profile."""
+    for name, table in named_tables(tables):
+        yield from _table_arrays(name, table)
+    if not isinstance(tables.transform, str):
+        yield from _transform_arrays(tables.transform)
+
+
+def _table_arrays(name: str, table: FrequencyTables) -> Iterator[tuple[str, Array]]:
+    for part in _PARTS:
+        yield f"{name}.{part}", getattr(table, part)
+
+
+def _transform_arrays(transform: TransformTables) -> Iterator[tuple[str, Array]]:
+    for name in _ROTARY:
+        yield f"transform.rotary.{name}", getattr(transform.rotary, name)
+    for name in _PARAMETERS:
+        yield f"transform.{name}", getattr(transform, name)
+    for index, basis in enumerate(transform.bases):
+        yield f"transform.bases.{index}", basis
+    for level, table in enumerate(transform.tables):
+        yield from _table_arrays(f"transform.tables.{level}", table)
+
+
+def transform_header(tables: CodecTables) -> dict[str, object]:
+    """What the profile's metadata says of the ``transform`` codec."""
+    if isinstance(tables.transform, str):
+        return {"refusal": tables.transform}
+    return {"max_tokens": tables.transform.rotary.max_tokens}
+
+
+def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any]) -> CodecTables:
+    """Inverse of ``named_arrays``.
+
+    Parameters
+    ----------
+    get : callable
+        Array of a name; raises for a name that the file does not have.
+    transform : dict
+        As ``transform_header`` made it.
+    """
+    deltas = tuple(_read_table(get, f"deltas.{level}") for level in range(len(LEVEL_MULTIPLIERS)))
+    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform))
+
+
+def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
+    return FrequencyTables(*(get(f"{name}.{part}") for part in _PARTS))
+
+
+def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str, Any]) -> TransformTables | str:
+    if "refusal" in header:
+        return str(header["refusal"])
+    of_layer, frequencies, partners = (get(f"transform.rotary.{name}") for name in _ROTARY)
+    rotary = Rotary(of_layer, frequencies, partners, header["max_tokens"])
+    means, key_roots, value_scales, ranks = (get(f"transform.{name}") for name in _PARAMETERS)
+    bases = tuple(get(f"transform.bases.{index}") for index in range(len(units_of(shape))))
+    tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(LEVEL_STEPS)))
+    return TransformTables(shape, rotary, means, key_roots, value_scales, bases, ranks, tables)

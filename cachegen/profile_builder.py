@@ -1,0 +1,99 @@
+"""Build a profile: count the symbols of calibration contexts and gather what the transform is fitted to."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cachegen.codecs.base import CodecTables
+from cachegen.codecs.cachegen import as_rows
+from cachegen.codecs.frequencies import build_tables
+from cachegen.codecs.rotary import Rotary, no_rotary
+from cachegen.codecs.transform_tables import TransformTables
+from cachegen.errors import InvalidInputError, MismatchError
+from cachegen.kernels import get_backend
+from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
+from cachegen.kernels.tables import ALPHABET
+from cachegen.kv import KVShape, check_kv
+from cachegen.profile import Profile
+from cachegen.transform_fit import TransformFitter
+
+# A context is counted in pieces of this many tokens, as it would be cut in chunks: sigma is each chunk's own.
+CALIBRATION_CHUNK_TOKENS = 510
+
+
+class ProfileBuilder:
+    """Counts the symbols of calibration contexts and turns them into a profile.
+
+    Parameters
+    ----------
+    shape : KVShape
+        The model's KV shape.
+    model_fingerprint : bytes
+        16 bytes that name the model.
+    rotary : Rotary or str, optional
+        How the model's keys turn, or why the ``transform`` codec cannot code them; default: not at all.
+    """
+
+    def __init__(self, shape: KVShape, model_fingerprint: bytes, rotary: Rotary | str | None = None) -> None:
+        self._shape = shape
+        self._fingerprint = model_fingerprint
+        self._backend = get_backend("numba")
+        size = (shape.rows, shape.channels, ALPHABET)
+        self._anchors = np.zeros(size, dtype=np.int64)
+        self._deltas = [np.zeros(size, dtype=np.int64) for _ in LEVEL_MULTIPLIERS]
+        rotary = rotary or no_rotary(shape.num_layers, shape.head_dim)
+        self._refusal = rotary if isinstance(rotary, str) else None
+        self._fitter = None if isinstance(rotary, str) else TransformFitter(shape, rotary)
+
+    def add(self, kv: torch.Tensor) -> None:
+        """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length, from its start.
+
+        Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
+        and ten times as many samples fill the tables.
+        """
+        shape = check_kv(kv)
+        if shape != self._shape:
+            raise MismatchError(f"KV tensor has {shape}, the profile is for {self._shape}")
+        for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
+            piece = kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu()
+            x = as_rows(piece)
+            self._backend.count(self._backend.quantize_anchors(x)[1], self._anchors)
+            for level, counts in enumerate(self._deltas):
+                self._backend.count(self._backend.quantize(x, level).deltas, counts)
+            if self._fitter is not None:
+                self._fitter.add(piece, first)
+
+    def sigmas(self) -> npt.NDArray[np.float64] | None:
+        """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``; None without transform."""
+        return None if self._fitter is None or not self._fitter.num_tokens else self._fitter.sigmas()
+
+    def build(
+        self,
+        key_metrics: npt.NDArray[np.float32] | None = None,
+        sensitivities: npt.NDArray[np.float32] | None = None,
+    ) -> Profile:
+        """Profile of all contexts so far.
+
+        Parameters
+        ----------
+        key_metrics, sensitivities : float32 arrays, optional
+            What errors in keys, and in each layer, do to the model, see :meth:`TransformFitter.fit`.
+
+        Raises
+        ------
+        InvalidInputError
+            The contexts have no deltas to count.
+        """
+        if not self._deltas[0].any():
+            raise InvalidInputError("a profile needs at least one context of 2 tokens or more")
+        deltas = tuple(build_tables(counts) for counts in self._deltas)
+        transform: TransformTables | str
+        if self._fitter is None:
+            transform = str(self._refusal)
+        elif self._fitter.num_tokens == 0:
+            transform = "its profile was made of contexts that are too short"
+        else:
+            transform = self._fitter.fit(key_metrics, sensitivities)
+        return Profile(self._shape, self._fingerprint, CodecTables(build_tables(self._anchors), deltas, transform))
