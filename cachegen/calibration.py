@@ -1,14 +1,15 @@
 """Make a model's profile: run it over texts, see what its KV cache looks like and what errors in it do."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+
+import torch
 
 from cachegen.cache_dir import cache_dir
 from cachegen.calibration_texts import calibration_texts
-from cachegen.codecs.rotary import Rotary
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.model import LanguageModel
 from cachegen.model_probe import find_rotary
+from cachegen.own_text import num_own_texts, sample_own_texts
 from cachegen.profile import PROFILE_SCHEMA, Profile, load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
 from cachegen.query_moments import QueryMoments
@@ -23,7 +24,7 @@ OnStep = Callable[[int, int], None]
 
 
 def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lambda _done, _all: None) -> Profile:
-    """Make a profile of a model from texts.
+    """Make a profile of a model from texts, and from what the model itself writes.
 
     Parameters
     ----------
@@ -32,56 +33,69 @@ def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lamb
     texts : sequence of str
         Of mixed kinds; the first 2,048 tokens of each are used.
     on_text : callable
-        Called with (steps done, steps in all): a step for each text, then one for each layer's K and V, whose
-        sensitivity is measured, then one for the fit.
+        Called with (steps done, steps in all): the model writes its own texts; each text is run; the sensitivity of
+        each layer's K and V is measured; the transform is fitted. Where the model's keys turn in no known way, its
+        profile has no transform, and the given texts are all there is to do.
 
     Raises
     ------
     InvalidInputError
         No text is as long as 128 tokens.
     """
-    rotary = _rotary_or_refusal(model)
-    steps = len(texts) + (0 if isinstance(rotary, str) else model.shape.rows) + 1
-    builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
-    queries = None if isinstance(rotary, str) else QueryMoments(model, rotary)
-    longest: list[int] = []
-    for done, text in enumerate(texts, start=1):
-        token_ids = model.tokenize(text)[: _longest(model)]
-        if len(token_ids) >= _SMALLEST_TEXT_TOKENS:
-            cache = model.new_cache(len(token_ids))
-            with queries or nullcontext():
-                model.prefill(cache, token_ids)
-            builder.add(cache.chunk(0, len(token_ids)))
-            longest = max(longest, token_ids, key=len)
-        on_text(done, steps)
-    if not longest:
+    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
+    contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
+    if not contexts:
         raise InvalidInputError(
             f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
         )
-    sigmas = builder.sigmas()
-    if queries is None or sigmas is None:
-        profile = builder.build()
-    else:
-        sensitivities = measure_sensitivities(
-            model,
-            longest[:_SENSITIVITY_TOKENS],
-            sigmas,
-            lambda done: on_text(len(texts) + done, steps),
-        )
-        profile = builder.build(queries.key_metrics(), sensitivities)
-    on_text(steps, steps)
+    try:
+        rotary = find_rotary(model)
+    except UnsupportedModelError as error:
+        return _calibrate_tables(model, contexts, str(error), on_text)
+    progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(_longest(model)) + model.shape.rows + 1)
+    own = sample_own_texts(model, _longest(model))
+    progress.step()
+    builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
+    queries = QueryMoments(model, rotary)
+    for token_ids in (*contexts, *own):
+        with queries:
+            builder.add(_prefill(model, token_ids))
+        progress.step()
+    longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
+    sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)
+    profile = builder.build(queries.key_metrics(), sensitivities)
+    progress.step()
     return profile
 
 
-def _rotary_or_refusal(model: LanguageModel) -> Rotary | str:
-    try:
-        return find_rotary(model)
-    except UnsupportedModelError as error:
-        return str(error)
+def _calibrate_tables(model: LanguageModel, contexts: Sequence[list[int]], refusal: str, on_text: OnStep) -> Profile:
+    """Profile of a model that ``transform`` cannot code, for the sake of the other codecs."""
+    builder = ProfileBuilder(model.shape, model.fingerprint, refusal)
+    for done, token_ids in enumerate(contexts, start=1):
+        builder.add(_prefill(model, token_ids))
+        on_text(done, len(contexts))
+    return builder.build()
+
+
+def _prefill(model: LanguageModel, token_ids: list[int]) -> torch.Tensor:
+    cache = model.new_cache(len(token_ids))
+    model.prefill(cache, token_ids)
+    return cache.chunk(0, len(token_ids))
 
 
 def _longest(model: LanguageModel) -> int:
     return min(CALIBRATION_TOKENS_PER_TEXT, model.max_tokens or CALIBRATION_TOKENS_PER_TEXT)
+
+
+class _Progress:
+    """Counts steps for a callback that wants to know how many there are."""
+
+    def __init__(self, on_step: OnStep, total: int) -> None:
+        self._on_step, self._done, self._total = on_step, 0, total
+
+    def step(self) -> None:
+        self._done += 1
+        self._on_step(self._done, self._total)
 
 
 def cached_profile(model: LanguageModel, on_text: OnStep = lambda _done, _all: None) -> Profile:

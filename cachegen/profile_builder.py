@@ -17,7 +17,8 @@ from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import ALPHABET
 from cachegen.kv import KVShape, check_kv
 from cachegen.profile import Profile
-from cachegen.transform_fit import TransformFitter
+from cachegen.transform_fit import fit_transform
+from cachegen.transform_moments import TransformMoments
 
 # A context is counted in pieces of this many tokens, as it would be cut in chunks: sigma is each chunk's own.
 CALIBRATION_CHUNK_TOKENS = 510
@@ -45,7 +46,7 @@ class ProfileBuilder:
         self._deltas = [np.zeros(size, dtype=np.int64) for _ in LEVEL_MULTIPLIERS]
         rotary = rotary or no_rotary(shape.num_layers, shape.head_dim)
         self._refusal = rotary if isinstance(rotary, str) else None
-        self._fitter = None if isinstance(rotary, str) else TransformFitter(shape, rotary)
+        self._moments = None if isinstance(rotary, str) else TransformMoments(shape, rotary)
 
     def add(self, kv: torch.Tensor) -> None:
         """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length, from its start.
@@ -62,12 +63,13 @@ class ProfileBuilder:
             self._backend.count(self._backend.quantize_anchors(x)[1], self._anchors)
             for level, counts in enumerate(self._deltas):
                 self._backend.count(self._backend.quantize(x, level).deltas, counts)
-            if self._fitter is not None:
-                self._fitter.add(piece, first)
+            if self._moments is not None:
+                self._moments.add(piece, first)
 
-    def sigmas(self) -> npt.NDArray[np.float64] | None:
-        """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``; None without transform."""
-        return None if self._fitter is None or not self._fitter.num_tokens else self._fitter.sigmas()
+    def sigmas(self) -> npt.NDArray[np.float64]:
+        """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``."""
+        assert self._moments is not None
+        return self._moments.sigmas()
 
     def build(
         self,
@@ -79,7 +81,7 @@ class ProfileBuilder:
         Parameters
         ----------
         key_metrics, sensitivities : float32 arrays, optional
-            What errors in keys, and in each layer, do to the model, see :meth:`TransformFitter.fit`.
+            What errors in keys, and in each layer, do to the model, see :func:`fit_transform`.
 
         Raises
         ------
@@ -90,10 +92,10 @@ class ProfileBuilder:
             raise InvalidInputError("a profile needs at least one context of 2 tokens or more")
         deltas = tuple(build_tables(counts) for counts in self._deltas)
         transform: TransformTables | str
-        if self._fitter is None:
+        if self._moments is None:
             transform = str(self._refusal)
-        elif self._fitter.num_tokens == 0:
+        elif self._moments.num_tokens == 0:
             transform = "its profile was made of contexts that are too short"
         else:
-            transform = self._fitter.fit(key_metrics, sensitivities)
+            transform = fit_transform(self._moments, key_metrics, sensitivities)
         return Profile(self._shape, self._fingerprint, CodecTables(build_tables(self._anchors), deltas, transform))

@@ -22,7 +22,7 @@ def measure_sensitivities(
     model: LanguageModel,
     token_ids: Sequence[int],
     sigmas: npt.NDArray[np.float64],
-    on_step: Callable[[int], None],
+    on_step: Callable[[], None],
 ) -> npt.NDArray[np.float32]:
     """KL divergence that noise in one layer's K or V causes, for each, per squared share of its own deviation.
 
@@ -33,7 +33,7 @@ def measure_sensitivities(
     sigmas : float64 array, ``(layers, 2)``
         Root of the mean variance of K's (un-rotated) and V's channels.
     on_step : callable
-        Called with the number of measurements done, of twice as many as there are layers.
+        Called after each measurement.
 
     Returns
     -------
@@ -47,10 +47,10 @@ def measure_sensitivities(
         np.mean([noise.divergence(layer, 0, ROUNDING_SHARE * float(sigmas[layer, 0])) for layer in layers])
     )
     result = np.empty(sigmas.shape, dtype=np.float32)
-    for done, (layer, half) in enumerate(np.ndindex(*sigmas.shape), start=1):
+    for layer, half in np.ndindex(*sigmas.shape):
         divergence = noise.divergence(layer, half, NOISE_SHARE * float(sigmas[layer, half]))
         result[layer, half] = max(0.0, divergence - rounding) / NOISE_SHARE**2
-        on_step(done)
+        on_step()
     return result
 
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from cachegen import ENCODINGS, UnknownNameError
 
-_LADDER = tuple(str(encoding) for encoding in ENCODINGS if encoding.codec == "cachegen")
+
+def _ladder(codec: str) -> tuple[str, ...]:
+    return tuple(str(encoding) for encoding in ENCODINGS if encoding.codec == codec)
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,10 @@ METHODS: dict[str, Method] = {
     # no KV travels: the text does, and the prefill is run again
     "text": Method("text", (), "text"),
     # the paper: a level for each chunk, or recomputation, by Algorithm 1
-    "cachegen": Method("cachegen", _LADDER, "paper"),
-    # one encoding throughout: raw, quant8, quant4, cachegen-0 ...
+    "cachegen": Method("cachegen", _ladder("cachegen"), "paper"),
+    # the same controller over the levels of this project's own codec
+    "transform": Method("transform", _ladder("transform"), "paper"),
+    # one encoding throughout: raw, quant8, quant4, cachegen-0, transform-0 ...
     **{str(encoding): Method(str(encoding), (str(encoding),), f"fixed:{encoding}") for encoding in ENCODINGS},
 }
 

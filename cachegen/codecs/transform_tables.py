@@ -114,7 +114,8 @@ class TransformTables:
             if not bool((np.abs(basis) <= 1.01).all()):
                 raise FormatError(f"transform basis {unit.index} is not orthonormal")
         for level, table in enumerate(self.tables):
-            if table.first.shape != (1, int(self.ranks[level].sum())):
+            total = int(self.ranks[level].sum())
+            if table.first.shape != (1, total):
                 raise FormatError(f"transform table {level} is {table.first.shape}, ranks {self.ranks[level]}")
 
     def _check_array(self, name: str, shape: tuple[int, ...], dtype: type) -> None:

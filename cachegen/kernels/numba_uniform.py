@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 @kernel
 def quantize_kernel(y: Array, step: float, symbols: Array) -> None:
-    """Nearest multiple of the step, ``symbols (coefficients, tokens)``."""
+    """Symbols ``(coefficients, tokens)``."""
     for row in range(y.shape[0]):
         for token in range(y.shape[1]):
             symbols[row, token] = np.int32(np.rint(np.float64(y[row, token]) / step))

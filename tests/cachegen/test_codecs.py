@@ -118,13 +118,13 @@ def test_codec_gives_the_same_bytes_and_bits_on_every_backend(tokens, layers, he
     kv = make_chunk(layers, tokens, heads, dim)
     tables = profile_of(kv).tables
     reference, numba = CachegenCodec("reference"), CachegenCodec("numba")
-    sections = reference.encode(kv, 1, tables)
+    sections = reference.encode(kv, 1, tables, 0)
 
-    assert sections == numba.encode(kv, 1, tables)
+    assert sections == numba.encode(kv, 1, tables, 0)
     views = {key: memoryview(body) for key, body in sections.items()}
     decoded = decode_chunk(encode(kv), profile_of(kv))
     for codec in (reference, numba):
-        back = codec.decode(views, layout_of(kv), 1, tables)
+        back = codec.decode(views, layout_of(kv), 1, tables, 0)
         assert same_bits(back, decoded.kv)
 
 

@@ -15,6 +15,7 @@ def test_names_are_those_users_type():
         "quant8",
         "quant4",
         *(f"cachegen-{level}" for level in range(5)),
+        *(f"transform-{level}" for level in range(8)),
     ]
 
 

@@ -21,6 +21,11 @@ def test_golden_bytes_decode_to_the_golden_tensor(encoding, tokens):
     decoded = decode_chunk(golden(encoding, tokens, "encoded"), load_profile(PROFILE))
 
     assert decoded.encoding == encoding
+    if encoding.codec == "transform":
+        # products of floats are the machine's own, see docs/format.md
+        expected = torch.frombuffer(bytearray(golden(encoding, tokens, "decoded")), dtype=torch.bfloat16)
+        torch.testing.assert_close(decoded.kv.flatten(), expected, rtol=2**-6, atol=0.1)
+        return
     assert decoded.kv.view(torch.uint8).numpy().tobytes() == golden(encoding, tokens, "decoded")
 
 

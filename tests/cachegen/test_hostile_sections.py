@@ -16,6 +16,7 @@ from cachegen.codecs.cachegen import (
 )
 from cachegen.codecs.quantize import SECTION_SCALES, SECTION_SYMBOLS
 from cachegen.codecs.raw import SECTION_ELEMENTS
+from cachegen.codecs.transform import SECTION_EXACT_TOKENS
 from cachegen.container import unpack
 from cachegen.encoding import ENCODINGS, parse_encoding
 from cachegen.errors import FormatError
@@ -46,7 +47,12 @@ def with_edit(name, section_id, form, offset, value):
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_missing_extra_and_foreign_sections_are_refused(encoding):
     data = encoded(str(encoding))
-    first = {"raw": SECTION_ELEMENTS, "quant8": SECTION_SCALES, "quant4": SECTION_SCALES}
+    first = {
+        "raw": SECTION_ELEMENTS,
+        "quant8": SECTION_SCALES,
+        "quant4": SECTION_SCALES,
+        "transform": SECTION_EXACT_TOKENS,
+    }
     section_id = first.get(encoding.codec, SECTION_ANCHOR_SCALES)
 
     refused(with_section(data, section_id, None), "has sections .* must have")

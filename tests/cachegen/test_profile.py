@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import torch
 from checks import IDENTITY, make_chunk, make_profile
 from safetensors.numpy import save_file
 
-from cachegen.codecs.base import CodecTables
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, NonFiniteError, VersionError
 from cachegen.kv import KVShape
 from cachegen.profile import Profile, load_profile, save_profile
@@ -22,6 +22,12 @@ def build(*chunks):
     for chunk in chunks:
         builder.add(chunk)
     return builder.build()
+
+
+def same_tables(a, b):
+    """Whether two profiles count the same for the ``cachegen`` codec; a transform is fitted in floating point."""
+    tables = [[profile.tables.anchors, *profile.tables.deltas] for profile in (a, b)]
+    return all(np.array_equal(x.frequencies, y.frequencies) for x, y in zip(*tables, strict=True))
 
 
 @pytest.fixture
@@ -57,21 +63,21 @@ def test_saving_replaces_the_file_whole_and_leaves_nothing_beside_it(path):
 def test_the_order_of_contexts_does_not_matter():
     a, b = make_chunk(seed=1), make_chunk(tokens=31, seed=2)
 
-    assert build(a, b).hash == build(b, a).hash
-    assert build(a, b).hash != build(a, a).hash
+    assert same_tables(build(a, b), build(b, a))
+    assert not same_tables(build(a, b), build(a, a))
 
 
 def test_long_contexts_are_counted_in_chunks():
     kv = make_chunk(tokens=CALIBRATION_CHUNK_TOKENS + 25)
 
     pieces = kv.split(CALIBRATION_CHUNK_TOKENS, dim=2)
-    assert build(kv).hash == build(*pieces).hash
+    assert same_tables(build(kv), build(*pieces))
 
 
 def test_hash_covers_model_and_tables():
     profile = make_profile()
     other_model = Profile(profile.shape, bytes(16), profile.tables)
-    swapped = CodecTables(profile.tables.anchors, tuple(reversed(profile.tables.deltas)))
+    swapped = replace(profile.tables, deltas=tuple(reversed(profile.tables.deltas)))
 
     assert len({profile.hash, other_model.hash, Profile(profile.shape, bytes(16), swapped).hash}) == 3
     assert len(profile.hash) == 32
@@ -97,7 +103,7 @@ def test_tables_that_do_not_fit_the_model_are_refused():
     with pytest.raises(FormatError, match=r"anchors is \(6, 10\)"):
         Profile(KVShape(3, 2, 6), bytes(16), tables)
     with pytest.raises(FormatError, match="4 levels"):
-        Profile(SHAPE, bytes(16), CodecTables(tables.anchors, tables.deltas[1:]))
+        Profile(SHAPE, bytes(16), replace(tables, deltas=tables.deltas[1:]))
     with pytest.raises(InvalidInputError, match="model_fingerprint has 3 bytes"):
         Profile(SHAPE, b"abc", tables)
 
@@ -151,7 +157,7 @@ def test_damaged_content_is_refused(path, edit):
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda header, tensors: header.update(schema=2),
+        lambda header, tensors: header.update(schema=1),
         lambda header, tensors: header["constants"].update(group_tokens=20),
     ],
 )

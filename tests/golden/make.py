@@ -1,4 +1,4 @@
-"""Writes the golden bytes of the container format; to be run on purpose, after a change of the format version."""
+"""Writes the golden bytes of the container format; to be run on purpose, after a change of format or profile schema."""
 
 from pathlib import Path
 
