@@ -21,6 +21,7 @@ from .errors import (
     VersionError,
 )
 from .estimates import RecomputeCost
+from .held_out import HeldOutRow, check_held_out
 from .kv import KVShape
 from .kv_cache import KVCache
 from .loader import ContextLoader, LoadCosts, LoadedContext
@@ -50,6 +51,7 @@ __all__ = [
     "EventLog",
     "FormatError",
     "Generation",
+    "HeldOutRow",
     "HttpSource",
     "InvalidInputError",
     "KVCache",
@@ -79,6 +81,7 @@ __all__ = [
     "calculate_kv",
     "calibrate",
     "calibration_texts",
+    "check_held_out",
     "decode_chunk",
     "default_model_path",
     "encode_chunk",

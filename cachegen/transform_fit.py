@@ -20,7 +20,7 @@ LEAST_METRIC = 1e-4
 # No layer's deviation is taken to be less than this share of the largest one.
 LEAST_SIGMA = 1e-4
 # A coefficient is dead if its standard deviation is below this share of the step.
-DEAD_SHARE = 0.3
+DEAD_SHARE = 0.35
 # Calibration tokens that each channel of a unit is worth when its covariance is drawn towards the diagonal.
 SHRINK_TOKENS = 0.01
 

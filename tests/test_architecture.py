@@ -26,7 +26,7 @@ LAYERS = [
     {"pipeline", "sources", "server", "kv_cache", "default_model"},
     {"model"},
     {"model_probe", "own_text", "query_moments", "sensitivity", "assembly"},
-    {"calibration"},
+    {"calibration", "held_out"},
     {"loader"},
     {"measure", "api"},
     {"cli"},

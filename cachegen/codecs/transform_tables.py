@@ -17,7 +17,7 @@ from cachegen.kernels.uniform import LEVEL_STEPS
 from cachegen.kv import KVShape
 
 # A unit is as many KV heads, layer after layer, as stay within this many channels.
-UNIT_CHANNELS = 1920
+UNIT_CHANNELS = 2880
 # Coefficients of one rANS stream.
 STREAM_COEFFICIENTS = 512
 # Keep every sum of products in range, whatever the file says.

@@ -2,8 +2,18 @@
 
 import pytest
 from tiny_models import VOCABULARY, tiny_llama
+from transformers import GPTJConfig, GPTJForCausalLM
 
-from cachegen import InvalidInputError, cached_profile, calibrate, calibration_texts
+import cachegen.own_text
+from cachegen import (
+    Encoding,
+    InvalidInputError,
+    LanguageModel,
+    cached_profile,
+    calibrate,
+    calibration_texts,
+    check_held_out,
+)
 from testbed.workload import reference_contexts
 
 
@@ -15,7 +25,9 @@ class ByteTokenizer:
 
 
 @pytest.fixture
-def model():
+def model(monkeypatch):
+    """A model whose own texts are short, for speed."""
+    monkeypatch.setattr(cachegen.own_text, "SAMPLE_TOKENS", 16)
     llama = tiny_llama(layers=1)
     llama._tokenizer = ByteTokenizer()
     return llama
@@ -41,8 +53,8 @@ def test_a_profile_is_made_once_and_found_again(model, cache_folder):
     first = cached_profile(model, lambda done, total: steps.append((done, total)))
     again = cached_profile(model, lambda done, total: pytest.fail("was calibrated again"))
 
-    # the model writes its texts; six given ones and 22 of its own; one layer's K and V; the fit
-    assert steps == [(done, 32) for done in range(1, 33)]
+    # the model writes its texts; six given ones and three of its own; one layer's K and V; the fit
+    assert steps == [(done, 13) for done in range(1, 14)]
     assert again.hash == first.hash
     assert again.model_fingerprint == model.fingerprint
 
@@ -65,4 +77,36 @@ def test_a_damaged_profile_stays_in_its_place_until_it_is_replaced(model, cache_
     path.write_bytes(b"damaged")
     seen = []
     cached_profile(model, lambda _done, _all: seen.append(path.exists()))
-    assert seen == [True] * 32
+    assert seen == [True] * 13
+
+
+def test_a_model_whose_keys_turn_in_no_known_way_gets_tables_and_a_reason(monkeypatch):
+    config = GPTJConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=256, rotary_dim=4)
+    model = LanguageModel(GPTJForCausalLM(config).eval(), ByteTokenizer(), "gptj")
+    steps = []
+    profile = calibrate(model, calibration_texts()[:2], lambda done, total: steps.append((done, total)))
+
+    assert steps == [(1, 2), (2, 2)]
+    assert "keys of layer 0 turn" in profile.tables.transform
+    assert profile.tables.anchors.rows == 4
+
+
+def test_held_out_check_counts_bytes_and_harm_of_each_encoding(model):
+    texts = calibration_texts()
+    profile = calibrate(model, texts[:2])
+    tokens = model.tokenize(texts[3])[:500]
+    rows = check_held_out(model, profile, tokens, [Encoding("raw"), Encoding("transform", 0), Encoding("transform", 4)])
+
+    assert [str(row.encoding) for row in rows] == ["raw", "transform-0", "transform-4"]
+    assert rows[0].kl == 0.0
+    assert rows[0].agreement == 1.0
+    assert rows[0].bits_per_element == pytest.approx(32, rel=0.05)
+    assert rows[2].num_bytes < rows[1].num_bytes < rows[0].num_bytes / 4
+    assert rows[1].kl <= rows[2].kl < 0.1
+    assert rows[2].ratio_fp16 == pytest.approx(16 / rows[2].bits_per_element)
+
+
+def test_held_out_text_must_leave_a_context(model):
+    profile = calibrate(model, calibration_texts()[:1])
+    with pytest.raises(InvalidInputError, match="256 tokens leaves no context"):
+        check_held_out(model, profile, [1] * 256, [Encoding("raw")])
