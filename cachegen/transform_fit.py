@@ -9,7 +9,7 @@ import torch
 from cachegen.codecs.transform_tables import TransformTables, Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
 from cachegen.kernels.uniform import LEVEL_STEPS
-from cachegen.transform_moments import TransformMoments, columns
+from cachegen.transform_moments import TransformMoments
 
 # Of the sensitivities, when steps are set; 0.5 would be right if every harm added up. Measured to be best.
 SENSITIVITY_POWER = 0.35
@@ -46,7 +46,6 @@ def fit_transform(
     scales = _noise_scales(moments.sigmas(), sensitivities)
     roots = _key_roots(moments, covariances, key_metrics, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
-    sample = moments.sample()
     bases, units = [], []
     for unit, covariance in zip(moments.units, covariances, strict=True):
         weights = _weights(moments, unit, roots, value_scales)
@@ -54,7 +53,7 @@ def fit_transform(
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in LEVEL_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
-        weighted = torch.bmm(_by_head(columns(sample, unit), len(weights)), weights)
+        weighted = torch.bmm(_by_head(moments.sample(unit), len(weights)), weights)
         y = kept.float() @ weighted.transpose(1, 2).flatten(0, 1)
         bases.append(kept.numpy())
         units.append(

@@ -80,9 +80,9 @@ class TransformMoments:
         sigmas: F64 = per_layer.clamp_min(0).sqrt().numpy()
         return sigmas
 
-    def sample(self) -> torch.Tensor:
-        """Some tokens without their mean, ``(2, tokens, layers * channels)``."""
-        return self._sample.tokens() - self._drift()[:, None]
+    def sample(self, unit: Unit) -> torch.Tensor:
+        """A unit's channels of some tokens without their mean, ``(tokens, channels)``."""
+        return self._sample.columns(unit) - columns(self._drift(), unit)
 
     def _drift(self) -> torch.Tensor:
         """Mean of all tokens beyond the shift, ``(2, layers * channels)``."""
@@ -105,8 +105,8 @@ class _Sample:
             self._pieces = [torch.cat(self._pieces, dim=1)[:, ::2].clone()]
             self._stride *= 2
 
-    def tokens(self) -> torch.Tensor:
-        return torch.cat(self._pieces, dim=1).float()
+    def columns(self, unit: Unit) -> torch.Tensor:
+        return torch.cat([columns(piece, unit) for piece in self._pieces]).float()
 
 
 def columns(x: torch.Tensor, unit: Unit) -> torch.Tensor:

@@ -96,6 +96,7 @@ class TransformTables:
         heads, head_dim = self.shape.num_layers * self.shape.num_kv_heads, self.shape.head_dim
         self._check_array("means", (2, heads * head_dim), np.float32)
         self._check_array("key_roots", (heads, head_dim, head_dim), np.float32)
+        self._check_inverse()
         self._check_array("value_scales", (self.shape.num_layers,), np.float32)
         self._check_array("ranks", (len(LEVEL_STEPS), len(self.units)), np.int32)
         if self.rotary.frequencies.shape[1] != head_dim or len(self.rotary.of_layer) != self.shape.num_layers:
@@ -124,6 +125,14 @@ class TransformTables:
             raise FormatError(f"transform {name} is {array.dtype} {array.shape}, must be {dtype.__name__} {shape}")
         if not bool((np.abs(array) <= _LARGEST_PARAMETER).all()):
             raise FormatError(f"transform {name} holds a value beyond {_LARGEST_PARAMETER}")
+
+    def _check_inverse(self) -> None:
+        try:
+            inverse = self.inverse_key_roots
+        except np.linalg.LinAlgError as error:
+            raise FormatError(f"transform key_roots has no inverse: {error}") from error
+        if not bool((inverse.abs() <= _LARGEST_PARAMETER).all()):
+            raise FormatError("transform key_roots has an inverse out of range")
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
