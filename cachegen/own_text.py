@@ -7,7 +7,8 @@ import torch
 from cachegen.model import LanguageModel
 
 # All openings are continued at once: one forward pass serves them all.
-SAMPLE_TOKENS = 160
+SAMPLES_PER_OPENING = 2
+SAMPLE_TOKENS = 128
 # Tokens of an opening that are kept, so that all samples are equally long.
 _OPENING_TOKENS = 3
 
@@ -50,7 +51,7 @@ OPENINGS = (
 def num_own_texts(context_tokens: int) -> int:
     """Number of contexts that :func:`sample_own_texts` returns."""
     samples_per_context = max(1, context_tokens // (_OPENING_TOKENS + SAMPLE_TOKENS))
-    return -(-len(OPENINGS) // samples_per_context)
+    return -(-len(OPENINGS) * SAMPLES_PER_OPENING // samples_per_context)
 
 
 @torch.inference_mode()
@@ -65,9 +66,9 @@ def sample_own_texts(model: LanguageModel, context_tokens: int) -> list[list[int
     Returns
     -------
     list of list of int
-        Token ids, 5,216 in all unless the contexts are shorter than one sample.
+        Token ids, 8,384 in all unless the contexts are shorter than one sample.
     """
-    starts = [model.tokenize(opening)[:_OPENING_TOKENS] for opening in OPENINGS]
+    starts = [model.tokenize(opening)[:_OPENING_TOKENS] for opening in OPENINGS for _ in range(SAMPLES_PER_OPENING)]
     shortest = min(len(start) for start in starts)
     ids = torch.tensor([start[:shortest] for start in starts], device=model.device)
     length = min(SAMPLE_TOKENS, context_tokens - shortest)
@@ -84,5 +85,6 @@ def sample_own_texts(model: LanguageModel, context_tokens: int) -> list[list[int
             min_new_tokens=length,
             pad_token_id=0,
         )
+    # dealt out, so that the samples of one opening are in different contexts
     count = num_own_texts(context_tokens)
     return [samples[first::count].flatten().tolist() for first in range(count)]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 F32 = npt.NDArray[np.float32]
 
 # Finest level first; in units of the noise that the calibration calls equally harmful everywhere.
-LEVEL_STEPS = (0.125, 0.25, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
+LEVEL_STEPS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.1, 1.5, 2.2)
 # A coefficient beyond it makes its token exact; so the product with a step is exact in float64.
 SYMBOL_LARGEST = 1 << 20
 

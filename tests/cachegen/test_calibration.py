@@ -53,8 +53,8 @@ def test_a_profile_is_made_once_and_found_again(model, cache_folder):
     first = cached_profile(model, lambda done, total: steps.append((done, total)))
     again = cached_profile(model, lambda done, total: pytest.fail("was calibrated again"))
 
-    # the model writes its texts; six given ones and two of its own; one layer's K and V; the fit
-    assert steps == [(done, 12) for done in range(1, 13)]
+    # the model writes its texts; six given ones and three of its own; one layer's K and V; the fit
+    assert steps == [(done, 13) for done in range(1, 14)]
     assert again.hash == first.hash
     assert again.model_fingerprint == model.fingerprint
 
@@ -77,7 +77,7 @@ def test_a_damaged_profile_stays_in_its_place_until_it_is_replaced(model, cache_
     path.write_bytes(b"damaged")
     seen = []
     cached_profile(model, lambda _done, _all: seen.append(path.exists()))
-    assert seen == [True] * 12
+    assert seen == [True] * 13
 
 
 def test_a_model_whose_keys_turn_in_no_known_way_gets_tables_and_a_reason(monkeypatch):

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.codecs import CODECS
+from cachegen.codecs.equal_harm import forward
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import (
     SECTION_COEFFICIENTS,
     SECTION_EXACT_TOKENS,
     SINK_TOKENS,
     TransformCodec,
-    forward,
 )
 from cachegen.container import unpack
 from cachegen.encoding import Encoding
@@ -313,6 +313,12 @@ def test_exact_tokens_that_no_encoder_writes_are_refused(offset, value, message)
     kv = data()[:, :, 400:420]
     with pytest.raises(FormatError, match=f"codec transform: section 8: .*{message}"):
         decode_chunk(forge(kv, SECTION_EXACT_TOKENS, "I", offset, value), profile_for(kv))
+
+
+def test_first_tokens_that_are_not_exact_are_refused():
+    kv = data()[:, :, 400:420]
+    with pytest.raises(FormatError, match="section 8: token 3 of the context is not exact"):
+        decode_chunk(with_field(encode(kv, 1, first_token=4), 56, "Q", 3), profile_for(kv))
 
 
 @pytest.mark.parametrize(("offset", "value"), [(0, 0), (0, 2**31), (0, 5), (4, 3), (4, 64)])
