@@ -26,28 +26,34 @@ def forward(
 
 
 def backward(
-    x: tuple[torch.Tensor, torch.Tensor],
+    x: torch.Tensor,
+    half: int,
     step: float,
     transform: TransformTables,
     positions: npt.NDArray[np.int64],
     kv: torch.Tensor,
     coded: npt.NDArray[np.int64],
 ) -> None:
-    """Inverse of ``forward`` on multiples of a step, into the ``coded`` tokens of a chunk tensor."""
-    shape, tokens = transform.shape, len(positions)
-    heads = shape.num_layers * shape.num_kv_heads
-    means = torch.from_numpy(transform.means)
-    keys = x[0].reshape(tokens, heads, shape.head_dim).transpose(0, 1)
-    keys = torch.baddbmm(means[0].reshape(heads, 1, -1), keys, transform.inverse_key_roots, alpha=step)
-    keys = keys.reshape(shape.num_layers, shape.num_kv_heads, tokens, shape.head_dim).transpose(1, 2)
-    keys = transform.rotary.apply(keys, positions)
-    scales = torch.from_numpy(np.repeat(transform.value_scales, shape.channels))
-    values = torch.addcdiv(means[1], x[1], scales, value=step)
-    values = values.reshape(tokens, shape.num_layers, shape.num_kv_heads, shape.head_dim).transpose(0, 1)
+    """Inverse of ``forward`` for keys (half 0) or values (1), into the ``coded`` tokens of a chunk tensor.
+
+    ``x`` is ``(tokens, layers * channels)`` in multiples of the step. One layer after the other, so that what is needed
+    beside it stays small.
+    """
+    shape = transform.shape
+    mean = torch.from_numpy(transform.means[half]).reshape(shape.num_layers, shape.num_kv_heads, 1, shape.head_dim)
+    parts = x.reshape(len(x), shape.num_layers, shape.num_kv_heads, shape.head_dim).permute(1, 2, 0, 3)
+    inverses = transform.inverse_key_roots.reshape(shape.num_layers, shape.num_kv_heads, shape.head_dim, -1)
+    factors = [transform.rotary.factors(kind, positions) for kind in range(transform.rotary.kinds)]
     finite = torch.finfo(kv.dtype)
     where = slice(coded[0], coded[-1] + 1) if coded[-1] - coded[0] == len(coded) - 1 else torch.from_numpy(coded)
-    for half, part in enumerate((keys, values)):
-        kv[:, half, where] = part.clamp_(finite.min, finite.max).to(kv.dtype)
+    for layer, part in enumerate(parts):
+        if half == 0:
+            kind = int(transform.rotary.of_layer[layer])
+            keys = torch.baddbmm(mean[layer], part, inverses[layer], alpha=step)
+            restored = transform.rotary.turn(keys, kind, factors[kind])
+        else:
+            restored = torch.add(mean[layer], part, alpha=step / float(transform.value_scales[layer]))
+        kv[layer, half, where] = restored.clamp_(finite.min, finite.max).to(kv.dtype).transpose(0, 1)
 
 
 def project(x: torch.Tensor, transform: TransformTables, unit: Unit, level: int) -> torch.Tensor:

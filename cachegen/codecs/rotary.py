@@ -88,22 +88,25 @@ class Rotary:
         """
         turned = torch.empty_like(keys)
         for kind in range(self.kinds):
-            cos, sin = self._factors(kind, positions)
+            cos, sin = self.factors(kind, positions)
             for layer in np.flatnonzero(self.of_layer == kind):
-                layer_keys = keys[layer]
-                torch.mul(layer_keys, cos, out=turned[layer])
-                turned[layer].addcmul_(layer_keys.index_select(-1, self._partner_index[kind]), sin)
+                turned[layer] = self.turn(keys[layer], kind, (cos[:, None], sin[:, None]))
         return turned
+
+    def factors(self, kind: int, positions: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and signed sines of a kind at positions, ``(tokens, head_dim)`` each."""
+        angles = positions[:, None].astype(np.float64) * self.frequencies[kind].astype(np.float64)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        return torch.from_numpy(cos), torch.from_numpy(sin)
+
+    def turn(self, keys: torch.Tensor, kind: int, factors: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Keys ``(..., head_dim)`` turned by factors that broadcast to them."""
+        cos, sin = factors
+        return (keys * cos).addcmul_(keys.index_select(-1, self._partner_index[kind]), sin)
 
     @cached_property
     def _partner_index(self) -> torch.Tensor:
         return torch.from_numpy(self.partners.astype(np.int64))
-
-    def _factors(self, kind: int, positions: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines, ``(tokens, 1, head_dim)``."""
-        angles = positions[:, None].astype(np.float64) * self.frequencies[kind].astype(np.float64)
-        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-        return torch.from_numpy(cos)[:, None], torch.from_numpy(sin)[:, None]
 
 
 def no_rotary(num_layers: int, head_dim: int) -> Rotary:

@@ -95,13 +95,12 @@ class TransformCodec:
             raise FormatError(f"codec {self.name}: section {SECTION_EXACT_TOKENS}: {error}") from error
         ids = (SECTION_EXACT_TOKENS, SECTION_COEFFICIENTS) if len(coded) else (SECTION_EXACT_TOKENS,)
         check_section_ids(self.name, sections, ids)
-        try:
-            x = self._read_streams(sections[SECTION_COEFFICIENTS], transform, level, len(coded)) if len(coded) else None
-        except FormatError as error:
-            raise FormatError(f"codec {self.name}: section {SECTION_COEFFICIENTS}: {error}") from error
         kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
-        if x is not None:
-            backward(x, LEVEL_STEPS[level], transform, first_token + coded, kv, coded)
+        if len(coded):
+            try:
+                self._decode_streams(sections[SECTION_COEFFICIENTS], transform, level, first_token, coded, kv)
+            except FormatError as error:
+                raise FormatError(f"codec {self.name}: section {SECTION_COEFFICIENTS}: {error}") from error
         kv[:, :, torch.from_numpy(np.flatnonzero(exact))] = elements
         return kv
 
@@ -116,19 +115,27 @@ class TransformCodec:
             parts += [_U32.pack(len(body)), body]
         return b"".join(parts)
 
-    def _read_streams(
-        self, body: memoryview, transform: TransformTables, level: int, num_tokens: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values ``(tokens, layers * channels)`` as ``forward`` gives them, in steps of the level."""
-        units = self._parse_streams(body, transform, level, num_tokens)
-        size = transform.shape.num_layers * transform.shape.channels
-        x = torch.empty(num_tokens, size), torch.empty(num_tokens, size)
-        for unit, streams in zip(transform.units, units, strict=True):
-            symbols = [self._backend.decode_streams(coded, num_tokens, tables)[0] for coded, tables in streams]
-            basis = torch.from_numpy(transform.bases[unit.index][: transform.ranks[level, unit.index]])
-            part = expand(torch.from_numpy(np.concatenate(symbols)), basis)
-            x[int(unit.is_value)][:, unit.first_channel : unit.end_channel] = part
-        return x
+    def _decode_streams(
+        self,
+        body: memoryview,
+        transform: TransformTables,
+        level: int,
+        first_token: int,
+        coded: npt.NDArray[np.int64],
+        kv: torch.Tensor,
+    ) -> None:
+        """Fill in the coded tokens of a chunk tensor, keys first, then values."""
+        units = self._parse_streams(body, transform, level, len(coded))
+        x = torch.empty(len(coded), transform.shape.num_layers * transform.shape.channels)
+        for half in range(2):
+            for unit, streams in zip(transform.units, units, strict=True):
+                if unit.is_value == bool(half):
+                    symbols = [self._backend.decode_streams(part, len(coded), tables)[0] for part, tables in streams]
+                    basis = torch.from_numpy(transform.bases[unit.index][: transform.ranks[level, unit.index]])
+                    x[:, unit.first_channel : unit.end_channel] = expand(
+                        torch.from_numpy(np.concatenate(symbols)), basis
+                    )
+            backward(x, half, LEVEL_STEPS[level], transform, first_token + coded, kv, coded)
 
     def _parse_streams(
         self, body: memoryview, transform: TransformTables, level: int, num_tokens: int
