@@ -20,11 +20,19 @@ _SMALLEST_TEXT_TOKENS = 128
 # Of the longest text, for measuring what noise does.
 _SENSITIVITY_TOKENS = 1024
 
+_WITHOUT_TRANSFORM = "this profile was made without it; calibrate and cached_profile take transform=True"
+
 OnStep = Callable[[int, int], None]
 
 
-def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lambda _done, _all: None) -> Profile:
-    """Make a profile of a model from texts, and from what the model itself writes.
+def calibrate(
+    model: LanguageModel,
+    texts: Sequence[str],
+    on_text: OnStep = lambda _done, _all: None,
+    *,
+    transform: bool = False,
+) -> Profile:
+    """Make a profile of a model from texts and, for ``transform``, from what the model itself writes.
 
     Parameters
     ----------
@@ -33,9 +41,11 @@ def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lamb
     texts : sequence of str
         Of mixed kinds; the first 2,048 tokens of each are used.
     on_text : callable
-        Called with (steps done, steps in all): the model writes its own texts; each text is run; the sensitivity of
-        each layer's K and V is measured; the transform is fitted. Where the model's keys turn in no known way, its
-        profile has no transform, and the given texts are all there is to do.
+        Called with (steps done, steps in all). A step is a text that is run; for ``transform`` there are the model's
+        own texts too, the sensitivity of each layer's K and V, and the fit.
+    transform : bool
+        Whether the profile is to serve the ``transform`` codec, which takes several times as long. Where the model's
+        keys turn in no known way, it will not serve it all the same.
 
     Raises
     ------
@@ -48,6 +58,8 @@ def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lamb
         raise InvalidInputError(
             f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
         )
+    if not transform:
+        return _calibrate_tables(model, contexts, _WITHOUT_TRANSFORM, on_text)
     try:
         rotary = find_rotary(model)
     except UnsupportedModelError as error:
@@ -69,7 +81,7 @@ def calibrate(model: LanguageModel, texts: Sequence[str], on_text: OnStep = lamb
 
 
 def _calibrate_tables(model: LanguageModel, contexts: Sequence[list[int]], refusal: str, on_text: OnStep) -> Profile:
-    """Profile of a model that ``transform`` cannot code, for the sake of the other codecs."""
+    """Profile without the transform, for the other codecs; ``refusal`` says why it has none."""
     builder = ProfileBuilder(model.shape, model.fingerprint, refusal)
     for done, token_ids in enumerate(contexts, start=1):
         builder.add(_prefill(model, token_ids))
@@ -98,12 +110,16 @@ class _Progress:
         self._on_step(self._done, self._total)
 
 
-def cached_profile(model: LanguageModel, on_text: OnStep = lambda _done, _all: None) -> Profile:
+def cached_profile(
+    model: LanguageModel, on_text: OnStep = lambda _done, _all: None, *, transform: bool = False
+) -> Profile:
     """The model's profile from the cache folder, made from :func:`calibration_texts` where it is missing.
 
-    A file that is damaged or of another release is made anew.
+    A file that is damaged or of another release is made anew. ``transform`` as in :func:`calibrate`: profiles with and
+    without it are kept apart, and chunks of one do not decode with the other.
     """
-    path = cache_dir() / "profiles" / f"{model.fingerprint.hex()}-{PROFILE_SCHEMA}.safetensors"
+    kind = "-transform" if transform else ""
+    path = cache_dir() / "profiles" / f"{model.fingerprint.hex()}-{PROFILE_SCHEMA}{kind}.safetensors"
     if path.exists():
         try:
             profile = load_profile(path)
@@ -113,7 +129,7 @@ def cached_profile(model: LanguageModel, on_text: OnStep = lambda _done, _all: N
             if profile.model_fingerprint != model.fingerprint:
                 raise MismatchError(f"{path}: is the profile of {profile.model_fingerprint.hex()}")
             return profile
-    profile = calibrate(model, calibration_texts(), on_text)
+    profile = calibrate(model, calibration_texts(), on_text, transform=transform)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_profile(profile, path)
     return profile

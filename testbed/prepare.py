@@ -20,6 +20,7 @@ from cachegen import (
     get_kv,
     load_model,
     measure_recompute,
+    parse_encoding,
     store_kv,
     warm_up,
 )
@@ -99,9 +100,14 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
     on_step("load model", 0, 1)
     path = settings["model"] or default_model_path()
     model = load_model(path)
-    profile = cached_profile(model, lambda done, total: on_step("calibrate codec", done, total))
     texts = _texts(settings)
     encodings = _encodings(settings["methods"])
+    profile = cached_profile(
+        model,
+        lambda done, total: on_step("calibrate codec", done, total),
+        # several times the work of the other codecs' tables: only for those who ask
+        transform=any(parse_encoding(name).codec == "transform" for name in encodings),
+    )
     contexts = []
     for index, text in enumerate(texts):
         on_step("store contexts", index, len(texts))

@@ -9,10 +9,13 @@ from cachegen import (
     Encoding,
     InvalidInputError,
     LanguageModel,
+    UnsupportedModelError,
     cached_profile,
+    calculate_kv,
     calibrate,
     calibration_texts,
     check_held_out,
+    store_kv,
 )
 from testbed.workload import reference_contexts
 
@@ -48,15 +51,30 @@ def test_calibration_texts_are_long_and_shared_with_no_context():
     assert not sample & contexts
 
 
-def test_a_profile_is_made_once_and_found_again(model, cache_folder):
+@pytest.mark.parametrize(
+    ("transform", "num_steps"),
+    # for the transform: the model writes its texts; six given ones and three of its own; one layer's K and V; the fit
+    [(False, 6), (True, 13)],
+)
+def test_a_profile_is_made_once_and_found_again(model, cache_folder, transform, num_steps):
     steps = []
-    first = cached_profile(model, lambda done, total: steps.append((done, total)))
-    again = cached_profile(model, lambda done, total: pytest.fail("was calibrated again"))
+    first = cached_profile(model, lambda done, total: steps.append((done, total)), transform=transform)
+    again = cached_profile(model, lambda done, total: pytest.fail("was calibrated again"), transform=transform)
 
-    # the model writes its texts; six given ones and three of its own; one layer's K and V; the fit
-    assert steps == [(done, 13) for done in range(1, 14)]
+    assert steps == [(done, num_steps) for done in range(1, num_steps + 1)]
     assert again.hash == first.hash
     assert again.model_fingerprint == model.fingerprint
+
+
+def test_profiles_with_and_without_the_transform_are_kept_apart(model, cache_folder):
+    without, with_it = cached_profile(model), cached_profile(model, transform=True)
+    assert without.hash != with_it.hash
+    assert cached_profile(model).hash == without.hash
+    assert "transform=True" in without.tables.transform
+    cache = calculate_kv(model, model.tokenize("some text"))
+    with pytest.raises(UnsupportedModelError, match="transform=True"):
+        store_kv(str(cache_folder / "store"), model, cache, ["transform-1"], without)
+    assert not (cache_folder / "store").exists()
 
 
 def test_a_damaged_profile_is_made_anew(model, cache_folder):
@@ -77,14 +95,14 @@ def test_a_damaged_profile_stays_in_its_place_until_it_is_replaced(model, cache_
     path.write_bytes(b"damaged")
     seen = []
     cached_profile(model, lambda _done, _all: seen.append(path.exists()))
-    assert seen == [True] * 13
+    assert seen == [True] * 6
 
 
 def test_a_model_whose_keys_turn_in_no_known_way_gets_tables_and_a_reason(monkeypatch):
     config = GPTJConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=256, rotary_dim=4)
     model = LanguageModel(GPTJForCausalLM(config).eval(), ByteTokenizer(), "gptj")
     steps = []
-    profile = calibrate(model, calibration_texts()[:2], lambda done, total: steps.append((done, total)))
+    profile = calibrate(model, calibration_texts()[:2], lambda done, total: steps.append((done, total)), transform=True)
 
     assert steps == [(1, 2), (2, 2)]
     assert "keys of layer 0 turn" in profile.tables.transform
@@ -93,7 +111,7 @@ def test_a_model_whose_keys_turn_in_no_known_way_gets_tables_and_a_reason(monkey
 
 def test_held_out_check_counts_bytes_and_harm_of_each_encoding(model):
     texts = calibration_texts()
-    profile = calibrate(model, texts[:2])
+    profile = calibrate(model, texts[:2], transform=True)
     tokens = model.tokenize(texts[3])[:500]
     rows = check_held_out(model, profile, tokens, [Encoding("raw"), Encoding("transform", 0), Encoding("transform", 4)])
 
