@@ -14,21 +14,19 @@ from testbed.trace import RATE_FLOOR_MBPS
 
 FRAME_BYTES = 1514
 ROOT_HANDLE, CLASS_ID = 0x50000, 0x50001
-FAST_BPS = 100_000_000
-BURST_S, FAST_BURST_S = 0.001, 0.005
-BURST_RULE = "2 frames or 1 ms of the rate; 5 ms of the rate above 100 Mbit/s"
+BURST_S = 0.005
+BURST_RULE = "2 frames or 5 ms of the rate"
 CLOCK_BYTES = 16  # netlink keeps a burst in ticks of 64 ns at the class's rate
 
 
 def htb_setting(rate_mbps: float) -> HtbSetting:
     """Return the shaper's setting for a rate: the floor, and a burst as short as accuracy allows.
 
-    With a shorter burst timers come too late to keep the line full; a longer one answers an idle moment with
-    a burst that the trace does not have.
+    With a shorter burst the line is not kept full when timers come late, as they do on fast links and on busy or
+    virtual machines; a longer one answers an idle moment with a burst that the trace does not have.
     """
     rate_bps = round(max(RATE_FLOOR_MBPS, rate_mbps) * 1e6)
-    burst_s = BURST_S if rate_bps <= FAST_BPS else FAST_BURST_S
-    return HtbSetting(rate_bps, max(2 * FRAME_BYTES, round(rate_bps / 8 * burst_s)), 2 * FRAME_BYTES)
+    return HtbSetting(rate_bps, max(2 * FRAME_BYTES, round(rate_bps / 8 * BURST_S)), 2 * FRAME_BYTES)
 
 
 def shaper_commands(interface: str, setting: HtbSetting, queue_bytes: int) -> list[list[str]]:

@@ -11,7 +11,7 @@ def test_outage_becomes_the_floor():
 
 @pytest.mark.parametrize(
     ("rate_mbps", "burst_bytes"),
-    [(0.5, 2 * FRAME_BYTES), (20, 2 * FRAME_BYTES), (50, 6250), (100, 12_500), (1000, 625_000)],
+    [(0.5, 2 * FRAME_BYTES), (4, 2 * FRAME_BYTES), (20, 12_500), (100, 62_500), (1000, 625_000)],
 )
 def test_burst_is_two_frames_or_a_moment_of_the_rate(rate_mbps, burst_bytes):
     assert htb_setting(rate_mbps).burst_bytes == burst_bytes
