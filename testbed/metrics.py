@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.fidelity import percentile
+
 SUMMARY_SCHEMA = 1
 STAGES = ("queue", "wait", "fetch", "decode", "recompute", "question_prefill")
 
@@ -73,7 +75,7 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "completed": len(done),
         "violations": violations,
         "slo_violation_rate": violations / len(rows),
-        "ttft_ms": {"mean": _mean(ttfts), "p50": percentile(ttfts, 50), "p95": percentile(ttfts, 95)},
+        "ttft_ms": {"mean": _mean(ttfts), "p50": _percentile(ttfts, 0.5), "p95": _percentile(ttfts, 0.95)},
         "stages_ms": {stage: _mean([row.stages_ms[stage] for row in done]) for stage in STAGES},
         "bytes_mean": _mean([row.bytes for row in done]),
         "kl_mean": _mean([row.kl for row in done if row.kl is not None]),
@@ -84,13 +86,9 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
     }
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Smallest value that at least ``percent`` per cent of the values do not exceed; None of no values."""
-    if not values:
-        return None
-    rank = max(1, math.ceil(len(values) * percent / 100))
-    return sorted(values)[rank - 1]
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
+
+
+def _percentile(values: Sequence[float], share: float) -> float | None:
+    return percentile(values, share) if values else None

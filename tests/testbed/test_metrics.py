@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.metrics import STAGES, RequestRow, percentile, summarize_method
+from testbed.metrics import STAGES, RequestRow, summarize_method
 
 
 def row(ttft_ms, **fields):
@@ -54,9 +54,6 @@ def test_a_method_of_which_nothing_completed_has_no_means():
     assert figures["kl_mean"] is None
 
 
-@pytest.mark.parametrize(
-    ("values", "percent", "expected"),
-    [([3.0], 50, 3.0), ([1.0, 2.0, 3.0, 4.0], 50, 2.0), (list(range(1, 21)), 95, 19), ([1.0, 9.0], 95, 9.0)],
-)
-def test_percentile_is_a_value_that_occurred(values, percent, expected):
-    assert percentile(values, percent) == expected
+def test_percentiles_are_values_that_occurred():
+    figures = summarize_method([row(float(ttft_ms)) for ttft_ms in range(1, 21)])
+    assert (figures["ttft_ms"]["p50"], figures["ttft_ms"]["p95"]) == (10.0, 19.0)
