@@ -150,6 +150,7 @@ def run_experiment(config: RunConfig, runs: Path, command: list[str]) -> int:
         view.note(f"run directory: {run_dir.path}")
         try:
             experiment.run()
+            experiment.record.status = "complete"
         except KeyboardInterrupt:
             experiment.record.status = "interrupted"
             view.note("interrupted: keeping what there is")

@@ -35,7 +35,7 @@ class RunRecord:
     Attributes
     ----------
     status : str
-        ``complete``, ``interrupted`` or ``broken``; ``running`` in the summary of a run that was killed.
+        ``running``, then ``complete``, ``interrupted`` or ``broken``; a run that was killed stays ``running``.
     network, inference, delay_report : dict
         What network, inference host and delay node say of themselves.
     samples : LinkSamples or None
@@ -47,7 +47,7 @@ class RunRecord:
         self._environment = describe_environment(command)
         self._rows: list[RequestRow] = []
         self._logs: list[ReplayLog] = []
-        self.status = "complete"
+        self.status = "running"
         self._notes: tuple[str, ...] = ()
         self.network: dict[str, Any] = {}
         self.inference: dict[str, Any] = {}
@@ -68,9 +68,7 @@ class RunRecord:
 
     def begin(self) -> None:
         """Leave a mark that stays if the run is killed: a summary without results, whose status is ``running``."""
-        self.status = "running"
         self._dir.write_json("summary.json", self._summary_of_nothing())
-        self.status = "complete"
 
     def finish(self) -> dict[str, Any]:
         """Write manifest, summary and, if a request was served, link, report and picture; return the summary."""
