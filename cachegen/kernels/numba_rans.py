@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.errors import FormatError
 from cachegen.kernels.base import STATE_LOW, CodedStreams, Symbols, num_lanes
 from cachegen.kernels.jit import kernel
+from cachegen.kernels.stream_faults import ESCAPES, SOUND, STATES, WORDS, stream_error
 from cachegen.kernels.tables import ALPHABET, ESCAPE, PROB_BITS, PROB_SUM, VALUE_OFFSET, FrequencyTables
 
 Array = npt.NDArray[Any]
@@ -20,13 +20,6 @@ _FULL_SHIFT = np.uint32(32 - PROB_BITS)
 _WORD_BITS = np.uint32(16)
 _FREQUENCY_SHIFT = np.uint32(12)
 _INDEX_SHIFT = np.uint32(24)
-
-_SOUND, _WORDS, _STATES, _ESCAPES = 0, 1, 2, 3
-_REASONS = {
-    _WORDS: "its words do not end where its symbols do",
-    _STATES: "a lane does not end in its start state",
-    _ESCAPES: "its escapes are not as many as it says",
-}
 
 
 def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
@@ -66,8 +59,8 @@ def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables
         tables.starts,
         symbols,
     )
-    if reason != _SOUND:
-        raise FormatError(f"rANS stream of row {row}: {_REASONS[reason]}")
+    if reason != SOUND:
+        raise stream_error(row, reason)
     return symbols
 
 
@@ -198,23 +191,23 @@ def _decode_kernel(
                 x = f * (x >> _STATE_SHIFT) + (entry & _SLOT_MASK)
                 if x < _LOW:
                     if word_at >= word_end:
-                        return row, _WORDS
+                        return row, WORDS
                     x = (x << _WORD_BITS) | np.uint32(words[word_at])
                     word_at += 1
                 state[lane] = x
                 index = np.int32(entry >> _INDEX_SHIFT)
                 if index == ESCAPE:
                     if escape_at >= escape_end:
-                        return row, _ESCAPES
+                        return row, ESCAPES
                     out[token] = escapes[escape_at]
                     escape_at += 1
                 else:
                     out[token] = index - VALUE_OFFSET
         if word_at != word_end:
-            return row, _WORDS
+            return row, WORDS
         for lane in range(lane_mask + 1):
             if state[lane] != _LOW:
-                return row, _STATES
+                return row, STATES
         if escape_at != escape_end:
-            return row, _ESCAPES
-    return rows, _SOUND
+            return row, ESCAPES
+    return rows, SOUND

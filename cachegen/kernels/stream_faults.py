@@ -1,0 +1,15 @@
+"""What can be wrong with a rANS stream, as compiled kernels report it: a number for each row."""
+
+from cachegen.errors import FormatError
+
+SOUND, WORDS, STATES, ESCAPES = range(4)
+_REASONS = {
+    WORDS: "its words do not end where its symbols do",
+    STATES: "a lane does not end in its start state",
+    ESCAPES: "its escapes are not as many as it says",
+}
+
+
+def stream_error(row: int, fault: int) -> FormatError:
+    """Error that names the row and its fault."""
+    return FormatError(f"rANS stream of row {row}: {_REASONS[fault]}")

@@ -1,0 +1,90 @@
+"""The Triton backend: copies to the device and back around the functions that work on its tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cachegen.errors import InvalidInputError
+from cachegen.kernels import anchor, triton_anchor, triton_histogram, triton_streams, triton_uniform
+from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels.tables import FrequencyTables
+from cachegen.kernels.triton_jit import INTERPRETED
+from cachegen.kernels.triton_tables import upload_tables
+
+
+class TritonBackend:
+    """See ``Backend``; InvalidInputError where there is no GPU and Triton does not interpret its kernels."""
+
+    def __init__(self) -> None:
+        if not INTERPRETED and not torch.cuda.is_available():
+            raise InvalidInputError("backend 'triton' needs a CUDA device, or TRITON_INTERPRET=1 to be set before it loads")
+        self._device = torch.device("cpu" if INTERPRETED else "cuda")
+
+    def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
+        """See ``Backend``."""
+        scale_bits, symbols = triton_anchor.quantize_anchors(self._values(x))
+        return scale_bits.cpu().numpy(), symbols.cpu().numpy()
+
+    def quantize(self, x: F32, level: int) -> Quantized:
+        """See ``Backend``."""
+        values = self._values(x)
+        scale_bits, anchors = triton_anchor.quantize_anchors(values[:, :: anchor.GROUP_TOKENS])
+        totals = triton_anchor.sum_squares(values, scale_bits).cpu().numpy()
+        sigmas = anchor.sigmas_of_squares(totals, anchor.num_deltas(x.shape[1]) * x.shape[2])
+        deltas = triton_anchor.quantize_deltas(values, scale_bits, anchors, self._put(anchor.bins(sigmas, level)))
+        return Quantized(scale_bits.cpu().numpy(), anchors.cpu().numpy(), sigmas, deltas.cpu().numpy())
+
+    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+        """See ``Backend``."""
+        rows, channels, groups = quantized.anchors.shape
+        shape = (rows, groups + quantized.deltas.shape[2], 1, channels)
+        out = torch.empty(shape, dtype=torch.float32, device=self._device)
+        triton_anchor.reconstruct(
+            self._put(quantized.scale_bits),
+            self._put(quantized.anchors),
+            self._put(anchor.bins(quantized.sigmas, level)),
+            self._put(quantized.deltas),
+            largest,
+            out,
+        )
+        x: F32 = out[:, :, 0].cpu().numpy()
+        return x
+
+    def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
+        """See ``Backend``."""
+        symbols: npt.NDArray[np.int32] = triton_uniform.quantize(self._put(y), step).cpu().numpy()
+        return symbols
+
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+        """See ``Backend``."""
+        on_device = self._put(counts)
+        triton_histogram.count(self._put(symbols), on_device)
+        counts[:] = on_device.cpu().numpy()
+
+    def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
+        """See ``Backend``."""
+        uploaded = upload_tables([tables], self._device)
+        rows, _, num_tokens = symbols.shape
+        plan = triton_streams.plan_rows(uploaded, np.arange(rows), np.full(rows, num_tokens))
+        streams = triton_streams.encode(self._put(symbols).flatten(), plan, uploaded)
+        return triton_streams.download_streams(streams, int(plan.lanes[0]))
+
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+        """See ``Backend``."""
+        uploaded = upload_tables([tables], self._device)
+        rows, lanes = coded.states.shape
+        plan = triton_streams.plan_rows(
+            uploaded, np.arange(rows), np.full(rows, num_tokens), np.full(rows, lanes, dtype=np.int64)
+        )
+        symbols = triton_streams.decode(triton_streams.upload_streams(coded, self._device), plan, uploaded)
+        decoded: Symbols = symbols.cpu().numpy().reshape(rows, tables.channels, num_tokens)
+        return decoded
+
+    def _put(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def _values(self, x: F32) -> torch.Tensor:
+        """Rows of one head, since a backend's caller has taken the heads together."""
+        return self._put(x)[:, :, None]
