@@ -39,6 +39,7 @@ ONLY_IN = {
     "mininet": {"testbed/network.py", "testbed/hosts.py", "testbed/topologies"},
     "transformers": {"cachegen/model.py", "cachegen/kv_cache.py", "cachegen/default_model.py"},
     "numba": {"cachegen/kernels"},
+    "triton": {"cachegen/kernels/triton_"},
     "matplotlib": {"testbed/plot.py"},
     "rich": {"testbed/console.py"},
     "aiohttp": {"cachegen/server.py", "cachegen/sources.py"},

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 
-from cachegen.errors import UnknownNameError
+from cachegen.errors import InvalidInputError, UnknownNameError
 from cachegen.kernels.base import Backend
 
-BACKENDS = ("reference", "numba")
+BACKENDS = ("reference", "numba", "triton")
 
 
 @cache
 def get_backend(name: str) -> Backend:
-    """Backend of a name; UnknownNameError lists the known ones.
+    """Backend of a name; UnknownNameError lists the known ones, InvalidInputError says what one of them lacks here.
 
     A backend's compiler is imported on first use, so that those who need none of it do not wait for it.
     """
@@ -24,4 +24,10 @@ def get_backend(name: str) -> Backend:
         from cachegen.kernels.numba_backend import NumbaBackend
 
         return NumbaBackend()
+    if name == "triton":
+        try:
+            from cachegen.kernels.triton_backend import TritonBackend
+        except ModuleNotFoundError as error:
+            raise InvalidInputError(f"backend 'triton' needs the package {error.name}: install cachegen[gpu]") from error
+        return TritonBackend()
     raise UnknownNameError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cachegen.kernels import anchor, rans, uniform
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
 from cachegen.kernels.scales import round_up_scales
 from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
+from cachegen.kernels.workers import work_in_slices
 
 
 class ReferenceBackend:
@@ -27,15 +31,16 @@ class ReferenceBackend:
         deltas = anchor.quantize_deltas(delta, anchor.bins(sigmas, level))
         return Quantized(scale_bits, anchors, sigmas, deltas.transpose(0, 2, 1))
 
-    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+    def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        return anchor.reconstruct(
+        x = anchor.reconstruct(
             quantized.anchors.transpose(0, 2, 1),
             quantized.scale_bits,
             quantized.deltas.transpose(0, 2, 1),
-            anchor.bins(quantized.sigmas, level),
-            largest,
+            row_bins,
+            torch.finfo(out.dtype).max,
         )
+        out.copy_(torch.from_numpy(x))
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """See ``Backend``."""
@@ -52,6 +57,10 @@ class ReferenceBackend:
         """See ``Backend``."""
         return rans.encode_streams(symbols, tables)
 
-    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
-        return rans.decode_streams(coded, num_tokens, tables)
+        return rans.decode_streams(coded, num_tokens, tables, rows)
+
+    def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
+        """See ``Backend``; one slice after the other."""
+        work_in_slices(work, count, max(1, memory // item_bytes))

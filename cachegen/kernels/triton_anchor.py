@@ -90,14 +90,9 @@ def quantize_deltas(
 
 
 def reconstruct(
-    scale_bits: torch.Tensor,
-    anchors: torch.Tensor,
-    bins: torch.Tensor,
-    deltas: torch.Tensor,
-    largest: float,
-    out: torch.Tensor,
+    scale_bits: torch.Tensor, anchors: torch.Tensor, bins: torch.Tensor, deltas: torch.Tensor, out: torch.Tensor
 ) -> None:
-    """Fill ``out`` with the values of the symbols, clamped to ``+-largest`` and rounded to float32, then to its dtype."""
+    """Fill ``out`` with the values of the symbols, clamped to the finite range of its dtype and rounded to it."""
     rows, tokens, heads, head_dim = out.shape
     channels = heads * head_dim
     reconstruct_kernel[_tile_grid(rows, tokens, channels)](
@@ -107,7 +102,7 @@ def reconstruct(
         bins,
         deltas,
         num_deltas(tokens),
-        largest,
+        torch.finfo(out.dtype).max,
         channels,
         head_dim,
         elements(out),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,6 +14,7 @@ from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.triton_jit import INTERPRETED
 from cachegen.kernels.triton_tables import upload_tables
+from cachegen.kernels.workers import work_in_slices
 
 
 class TritonBackend:
@@ -19,7 +22,7 @@ class TritonBackend:
 
     def __init__(self) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
-            raise InvalidInputError("backend 'triton' needs a CUDA device, or TRITON_INTERPRET=1 to be set before it loads")
+            raise InvalidInputError("backend 'triton' needs a CUDA device, or TRITON_INTERPRET=1 from the start")
         self._device = torch.device("cpu" if INTERPRETED else "cuda")
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
@@ -36,21 +39,18 @@ class TritonBackend:
         deltas = triton_anchor.quantize_deltas(values, scale_bits, anchors, self._put(anchor.bins(sigmas, level)))
         return Quantized(scale_bits.cpu().numpy(), anchors.cpu().numpy(), sigmas, deltas.cpu().numpy())
 
-    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+    def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        rows, channels, groups = quantized.anchors.shape
-        shape = (rows, groups + quantized.deltas.shape[2], 1, channels)
-        out = torch.empty(shape, dtype=torch.float32, device=self._device)
+        values = torch.empty_like(out, device=self._device) if out.device.type != self._device.type else out
         triton_anchor.reconstruct(
             self._put(quantized.scale_bits),
             self._put(quantized.anchors),
-            self._put(anchor.bins(quantized.sigmas, level)),
+            self._put(row_bins),
             self._put(quantized.deltas),
-            largest,
-            out,
+            values[:, :, None],
         )
-        x: F32 = out[:, :, 0].cpu().numpy()
-        return x
+        if values is not out:
+            out.copy_(values)
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """See ``Backend``."""
@@ -71,16 +71,20 @@ class TritonBackend:
         streams = triton_streams.encode(self._put(symbols).flatten(), plan, uploaded)
         return triton_streams.download_streams(streams, int(plan.lanes[0]))
 
-    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
+        first, end, _ = rows.indices(len(coded.states))
         uploaded = upload_tables([tables], self._device)
-        rows, lanes = coded.states.shape
-        plan = triton_streams.plan_rows(
-            uploaded, np.arange(rows), np.full(rows, num_tokens), np.full(rows, lanes, dtype=np.int64)
-        )
-        symbols = triton_streams.decode(triton_streams.upload_streams(coded, self._device), plan, uploaded)
-        decoded: Symbols = symbols.cpu().numpy().reshape(rows, tables.channels, num_tokens)
+        lanes = np.full(end - first, coded.states.shape[1], dtype=np.int64)
+        plan = triton_streams.plan_rows(uploaded, np.arange(first, end), np.full(end - first, num_tokens), lanes)
+        streams = triton_streams.upload_streams(coded, self._device).part(first, end)
+        symbols = triton_streams.decode(streams, plan, uploaded, first)
+        decoded: Symbols = symbols.cpu().numpy().reshape(end - first, tables.channels, num_tokens)
         return decoded
+
+    def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
+        """See ``Backend``; as many items in one slice as fit."""
+        work_in_slices(work, count, max(1, memory // item_bytes))
 
     def _put(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)

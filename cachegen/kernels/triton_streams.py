@@ -114,8 +114,8 @@ def encode(symbols: torch.Tensor, plan: RowPlan, tables: DeviceTables) -> Device
     return DeviceStreams(states, num_words, words, num_escapes, _collect(shares[torch.int32], ends, num_escapes))
 
 
-def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables) -> torch.Tensor:
-    """Flat int32 symbols; FormatError names the first row whose stream is not sound."""
+def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables, first_row: int = 0) -> torch.Tensor:
+    """Flat int32 symbols; FormatError names the first row whose stream is not sound, counted from ``first_row``."""
     rows, device = len(plan), tables.device
     symbols = torch.empty(plan.num_symbols, dtype=torch.int32, device=device)
     faults = torch.empty(rows, dtype=torch.int32, device=device)
@@ -132,9 +132,10 @@ def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables) -> torch.T
         **LAUNCH,
     )
     found = faults.cpu().numpy()
-    if found.any():
-        row = int((found != SOUND).argmax())
-        raise stream_error(row, int(found[row]))
+    unsound = found != SOUND
+    if unsound.any():
+        row = int(unsound.argmax())
+        raise stream_error(first_row + row, int(found[row]))
     return symbols
 
 
