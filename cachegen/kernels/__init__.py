@@ -28,6 +28,8 @@ def get_backend(name: str) -> Backend:
         try:
             from cachegen.kernels.triton_backend import TritonBackend
         except ModuleNotFoundError as error:
-            raise InvalidInputError(f"backend 'triton' needs the package {error.name}: install cachegen[gpu]") from error
+            raise InvalidInputError(
+                f"backend 'triton' needs the package {error.name}: install cachegen[gpu]"
+            ) from error
         return TritonBackend()
     raise UnknownNameError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")

@@ -1,8 +1,8 @@
 """Anchors and deltas for GPUs: the Triton twin of ``cachegen.kernels.anchor``, bit for bit.
 
-Tensors of values are ``(rows, tokens, heads, head_dim)`` in float32, float16 or bfloat16 and lie at any strides, so that
-a chunk is read from and written to whatever cache the caller has; symbols are contiguous, in coding order. Offsets are
-64-bit. Programs are counted along one axis, since the others end at 65,535.
+Tensors of values are ``(rows, tokens, heads, head_dim)`` in float32, float16 or bfloat16 and lie at any strides, so
+that a chunk is read from and written to whatever cache the caller has; symbols are contiguous, in coding order. Offsets
+are 64-bit. Programs are counted along one axis, since the others end at 65,535.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def encode_kernel(
     escapes: tl.tensor,
     counts: tl.tensor,
 ) -> None:
-    """States, words and escapes of one row: these two end where the row's symbols would, ``counts (rows, 2)`` of them."""
+    """States, words and escapes of one row; these two end where its symbols would, ``counts (rows, 2)`` of them."""
     program = tl.program_id(0).to(tl.int64)
     row = rows + program * _FIELDS
     tokens = tl.load(row + _TOKENS).to(tl.int32)

@@ -115,7 +115,9 @@ def restore(
     """
     heads, tokens, head_dim = x.shape
     programs = heads * tiles(tokens, TOKENS_TILE) * tiles(head_dim, DIMS_TILE)
-    turning = (means, means, coded, coded) if turns is None else (turns.cos, turns.sin, turns.partners, turns.kind_of_head)
+    turning = (
+        (means, means, coded, coded) if turns is None else (turns.cos, turns.sin, turns.partners, turns.kind_of_head)
+    )
     restore_kernel[(programs,)](
         x,
         x.stride(0),

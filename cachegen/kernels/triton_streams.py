@@ -93,9 +93,7 @@ def encode(symbols: torch.Tensor, plan: RowPlan, tables: DeviceTables) -> Device
     rows, device = len(plan), tables.device
     states = torch.empty((rows, MAX_LANES), dtype=torch.uint32, device=device)
     counts = torch.empty((rows, 2), dtype=torch.int64, device=device)
-    shares = {
-        dtype: torch.empty(symbols.numel(), dtype=dtype, device=device) for dtype in (torch.uint16, torch.int32)
-    }
+    shares = {dtype: torch.empty(symbols.numel(), dtype=dtype, device=device) for dtype in (torch.uint16, torch.int32)}
     described = torch.from_numpy(_describe(plan)).to(device)
     encode_kernel[(rows,)](
         described,

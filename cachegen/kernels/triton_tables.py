@@ -1,4 +1,4 @@
-"""Frequency tables as GPU kernels read them: in global memory, a few hundred bytes each, at home in a cache line or two."""
+"""Frequency tables as GPU kernels read them: in global memory, a few cache lines each."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def quantize_kernel(y: tl.tensor, step: tl.tensor, size: tl.tensor, symbols: tl.
 
 
 def quantize(y: torch.Tensor, step: float) -> torch.Tensor:
-    """Nearest multiple of the step for each float32 coefficient, int32; ``|y / step|`` is at most ``SYMBOL_LARGEST``."""
+    """Nearest multiple of the step for each coefficient, int32; ``|y / step|`` is at most ``SYMBOL_LARGEST``."""
     y = y.contiguous()
     symbols = torch.empty(y.shape, dtype=torch.int32, device=y.device)
     on_device = torch.tensor(step, dtype=torch.float64, device=y.device)

@@ -8,9 +8,10 @@ import json
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -23,136 +24,116 @@ CAPABILITIES = (80, 90)
 WARP_THREADS = 32
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
-VALUES = {"fp32": "*fp32", "fp16": "*fp16", "bf16": "*u16"}
-SOURCE = "row_stride:i32 token_stride:i32 head_stride:i32 dim_stride:i32"
-TILE = {"tokens_tile": triton_quantize.TOKENS_TILE, "channels_tile": triton_quantize.CHANNELS_TILE}
+# As kernels get them: bfloat16 as its bits.
+ELEMENTS = {"fp32": "*fp32", "fp16": "*fp16", "bf16": "*u16"}
+STREAMS = {"rows": "*i64", "states": "*u32", "words": "*u16", "escapes": "*i32", "symbols": "*i32"}
+STREAMS |= {"entries": "*i64", "cumulative": "*u16", "faults": "*i32", "counts": "*i64"}
+QUANTIZED = {"scale_bits": "*u16", "anchors": "*i32", "symbols": "*i32", "bins": "*fp32", "sums": "*fp64"}
+QUANTIZED |= {"largest": "fp32"}
+TURNS = {"cos": "*fp32", "sin": "*fp32", "partners": "*i32", "kind_of_head": "*i32"}
+RESTORED = {"x": "*fp32", "factors": "*fp32", "means": "*fp32", "coded": "*i64", "largest": "fp32", **TURNS}
+# What Triton knows of the numbers in a launch for a usual cache: it compiles for them.
+MULTIPLES_OF_16 = {"row_stride", "layer_stride", "token_stride", "head_stride", "x_head_stride", "x_token_stride"}
+MULTIPLES_OF_16 |= {"channels", "head_dim"}
+ONES = {"dim_stride"}
 
 
-def signatures():
-    """Name, kernel, types of its parameters in order, constants and launch options of each compiled variant."""
-    q = triton_quantize
-    yield "count", triton_histogram.count_kernel, "symbols:*i32 tokens:i32 counts:*i64", {
-        "block": triton_histogram.BLOCK
-    }, triton_histogram.LAUNCH
-    yield (
-        "rans_decode",
-        triton_rans.decode_kernel,
-        "rows:*i64 states:*u32 words:*u16 escapes:*i32 entries:*i64 cumulative:*u16 symbols:*i32 faults:*i32",
-        {},
-        triton_rans.LAUNCH,
-    )
-    yield (
-        "rans_encode",
-        triton_rans.encode_kernel,
-        "rows:*i64 symbols:*i32 entries:*i64 cumulative:*u16 states:*u32 words:*u16 escapes:*i32 counts:*i64",
-        {},
-        triton_rans.LAUNCH,
-    )
+@dataclass(frozen=True)
+class Variant:
+    """A kernel as it is launched; parameters that neither ``types`` nor ``constants`` name are 32-bit numbers."""
+
+    name: str
+    function: Any
+    options: dict
+    types: dict
+    constants: dict = field(default_factory=dict)
+
+
+def variants():
+    """Every kernel, for each type of element that it takes."""
+    rans, quantize, restore = triton_rans, triton_quantize, triton_restore
+    yield Variant("rans_decode", rans.decode_kernel, rans.LAUNCH, STREAMS)
+    yield Variant("rans_encode", rans.encode_kernel, rans.LAUNCH, STREAMS)
     for name, element in (("words", "*u16"), ("escapes", "*i32")):
-        types = f"source:{element} starts:*i64 target:{element} target_starts:*i64"
-        yield f"rans_move_{name}", triton_rans.move_kernel, types, {
-            "block": triton_rans.COPY_BLOCK
-        }, triton_rans.COPY_LAUNCH
-    yield "quantize_uniform", triton_uniform.quantize_kernel, "y:*fp32 step:*fp64 size:i32 symbols:*i32", {
-        "block": triton_uniform.BLOCK
-    }, triton_uniform.LAUNCH
-    yield "totals", q.totals_kernel, "sums:*fp64 rows:i32 channels:i32 totals:*fp64", {
-        "block": q.TOTALS_BLOCK
-    }, q.SUMS_LAUNCH
-    for name, element in VALUES.items():
-        bfloat16 = {"is_bfloat16": name == "bf16"}
-        yield (
-            f"scales_{name}",
-            q.scales_kernel,
-            f"x:{element} {SOURCE} groups:i32 channels:i32 head_dim:i32 scale_bits:*u16",
-            bfloat16 | {"block": q.SCALES_BLOCK},
-            q.LAUNCH,
-        )
-        yield (
-            f"anchors_{name}",
-            q.anchors_kernel,
-            f"x:{element} {SOURCE} groups:i32 channels:i32 head_dim:i32 scale_bits:*u16 symbols:*i32",
-            bfloat16 | TILE,
-            q.LAUNCH,
-        )
-        yield (
-            f"squares_{name}",
-            q.squares_kernel,
-            f"x:{element} {SOURCE} rows:i32 tokens:i32 channels:i32 head_dim:i32 scale_bits:*u16 sums:*fp64",
-            bfloat16 | {"block": q.SQUARES_BLOCK},
-            q.SUMS_LAUNCH,
-        )
-        yield (
-            f"deltas_{name}",
-            q.deltas_kernel,
-            f"x:{element} {SOURCE} deltas:i32 channels:i32 head_dim:i32 scale_bits:*u16 anchors:*i32 groups:i32 "
-            "bins:*fp32 symbols:*i32",
-            bfloat16 | TILE,
-            q.LAUNCH,
-        )
-        yield (
-            f"reconstruct_{name}",
-            q.reconstruct_kernel,
-            "scale_bits:*u16 anchors:*i32 groups:i32 bins:*fp32 symbols:*i32 deltas:i32 largest:fp32 channels:i32 "
-            f"head_dim:i32 out:{element} {SOURCE}",
-            bfloat16 | TILE,
-            q.LAUNCH,
-        )
+        moved = {"source": element, "target": element, "starts": "*i64", "target_starts": "*i64"}
+        yield Variant(f"rans_move_{name}", rans.move_kernel, rans.COPY_LAUNCH, moved, {"block": rans.COPY_BLOCK})
+    counted = {"symbols": "*i32", "counts": "*i64"}
+    block = {"block": triton_histogram.BLOCK}
+    yield Variant("count", triton_histogram.count_kernel, triton_histogram.LAUNCH, counted, block)
+    uniform = {"y": "*fp32", "step": "*fp64", "symbols": "*i32"}
+    block = {"block": triton_uniform.BLOCK}
+    yield Variant("uniform", triton_uniform.quantize_kernel, triton_uniform.LAUNCH, uniform, block)
+    summed = {"sums": "*fp64", "totals": "*fp64"}
+    yield Variant("totals", quantize.totals_kernel, quantize.SUMS_LAUNCH, summed, {"block": quantize.TOTALS_BLOCK})
+    tile = {"tokens_tile": quantize.TOKENS_TILE, "channels_tile": quantize.CHANNELS_TILE}
+    for name, element in ELEMENTS.items():
+        types, bfloat16 = QUANTIZED | {"x": element, "out": element}, {"is_bfloat16": name == "bf16"}
+        for kernel, options, sizes in (
+            ("scales", quantize.LAUNCH, {"block": quantize.SCALES_BLOCK}),
+            ("squares", quantize.SUMS_LAUNCH, {"block": quantize.SQUARES_BLOCK}),
+            ("anchors", quantize.LAUNCH, tile),
+            ("deltas", quantize.LAUNCH, tile),
+            ("reconstruct", quantize.LAUNCH, tile),
+        ):
+            function = getattr(quantize, f"{kernel}_kernel")
+            yield Variant(f"{kernel}_{name}", function, options, types, bfloat16 | sizes)
+        sizes = {"tokens_tile": restore.TOKENS_TILE, "dims_tile": restore.DIMS_TILE}
         for half, turn in (("keys", True), ("values", False)):
-            positions = "*fp32", "*i32"
-            cos, partners = positions if turn else ("*fp32", "*i64")
-            yield (
-                f"restore_{half}_{name}",
-                triton_restore.restore_kernel,
-                "x:*fp32 x_head_stride:i32 x_token_stride:i32 tokens:i32 head_dim:i32 factors:*fp32 means:*fp32 "
-                f"cos:{cos} sin:{cos} partners:{partners} kind_of_head:{partners} largest:fp32 first_head:i32 "
-                f"kv_heads:i32 coded:*i64 out:{element} layer_stride:i32 token_stride:i32 head_stride:i32 dim_stride:i32",
-                bfloat16
-                | {"turn": turn, "tokens_tile": triton_restore.TOKENS_TILE, "dims_tile": triton_restore.DIMS_TILE},
-                triton_restore.LAUNCH,
-            )
+            constants = bfloat16 | sizes | {"turn": turn}
+            types = RESTORED | {"out": element}
+            yield Variant(f"restore_{half}_{name}", restore.restore_kernel, restore.LAUNCH, types, constants)
 
 
-def compile_kernel(function, types, constants, options, capability):
-    """The kernel compiled for a target that need not be there; its tensors begin where torch allocates them."""
-    signature = dict(pair.split(":") for pair in types.split()) | dict.fromkeys(constants, "constexpr")
-    pointers = [name for name, kind in signature.items() if kind.startswith("*")]
-    aligned = {(function.arg_names.index(name),): [["tt.divisibility", 16]] for name in pointers}
-    source = ASTSource(function, {name: signature[name] for name in function.arg_names}, constants, aligned)
-    return triton.compile(source, target=GPUTarget("cuda", capability, WARP_THREADS), options=dict(options))
+def compile_variant(variant, capability, ones=ONES, number="i32"):
+    """The kernel compiled for a target that need not be there, as in a launch for a usual cache.
+
+    Numbers that are 1 are constants to the compiler; those of ``ones`` are taken to be 1.
+    """
+    names = variant.function.arg_names
+    types = {name: variant.types.get(name, number) for name in names}
+    constants = variant.constants | {name: 1 for name in names if types[name] == number and name in ones}
+    types |= dict.fromkeys(constants, "constexpr")
+    known = [name for name in names if types[name].startswith("*") or name in MULTIPLES_OF_16 - constants.keys()]
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in known}
+    source = ASTSource(variant.function, types, constants, aligned)
+    target = GPUTarget("cuda", capability, WARP_THREADS)
+    return triton.compile(source, target=target, options=dict(variant.options))
 
 
 def resources(compiled):
-    """Registers of a thread, bytes of shared memory of a program, bytes of stack (where spills go) of a thread."""
+    """Registers and bytes of stack (where spills go) of a thread, bytes of shared memory of a program."""
     with TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(compiled.asm["cubin"])
-        done = subprocess.run(
-            [CUOBJDUMP, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([CUOBJDUMP, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True)
     used = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL|SHARED):(\d+)", done.stdout)}
-    shared = max(used["SHARED"], compiled.metadata.shared)
-    return {"registers": used["REG"], "shared_bytes": shared, "stack_bytes": used["STACK"] + used["LOCAL"]}
+    return {
+        "registers": used["REG"],
+        "shared_bytes": max(used["SHARED"], compiled.metadata.shared),
+        "stack_bytes": used["STACK"] + used["LOCAL"],
+        # a product and a sum that are rounded once
+        "fused": "fma.rn" in compiled.asm["ptx"],
+    }
 
 
-def measure(job):
-    """One line of the record, and whether a product is fused with a sum in it."""
-    (name, function, types, constants, options), capability = job
-    compiled = compile_kernel(function, types, constants, options, capability)
-    fused = re.search(r"\bfma\.rn", compiled.asm["ptx"]) is not None
-    return f"{name} sm_{capability}", {**resources(compiled), "fused": fused}
+def compile_unusual():
+    """Compile what is not recorded but must compile: one token of one channel, and strides beyond 32 bits."""
+    for variant in variants():
+        if "16" not in variant.name:
+            compile_variant(variant, 90, ones=variant.function.arg_names)
+            compile_variant(variant, 90, ones=(), number="i64")
 
 
 def record():
     """What every kernel takes on each architecture, by name."""
-    jobs = [(signature, capability) for signature in signatures() for capability in CAPABILITIES]
-    with ThreadPoolExecutor() as pool:
-        kernels = dict(pool.map(measure, jobs))
+    jobs = [(variant, capability) for variant in variants() for capability in CAPABILITIES]
+    kernels = {f"{variant.name} sm_{cc}": resources(compile_variant(variant, cc)) for variant, cc in jobs}
     return {"triton": triton.__version__, "kernels": dict(sorted(kernels.items()))}
 
 
 def main():
     """Write or print the record."""
+    compile_unusual()
     text = json.dumps(record(), indent=2) + "\n"
     if sys.argv[1:] == ["--print"]:
         sys.stdout.write(text)
