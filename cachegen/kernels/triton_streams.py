@@ -94,7 +94,7 @@ def encode(symbols: torch.Tensor, plan: RowPlan, tables: DeviceTables) -> Device
     states = torch.empty((rows, MAX_LANES), dtype=torch.uint32, device=device)
     counts = torch.empty((rows, 2), dtype=torch.int64, device=device)
     shares = {dtype: torch.empty(symbols.numel(), dtype=dtype, device=device) for dtype in (torch.uint16, torch.int32)}
-    described = torch.from_numpy(_describe(plan)).to(device)
+    described = torch.from_numpy(describe(plan)).to(device)
     encode_kernel[(rows,)](
         described,
         symbols,
@@ -117,7 +117,7 @@ def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables, first_row:
     rows, device = len(plan), tables.device
     symbols = torch.empty(plan.num_symbols, dtype=torch.int32, device=device)
     faults = torch.empty(rows, dtype=torch.int32, device=device)
-    described = _describe(plan, coded.num_words, coded.num_escapes)
+    described = describe(plan, coded.num_words, coded.num_escapes)
     decode_kernel[(rows,)](
         torch.from_numpy(described).to(device),
         coded.states,
@@ -162,7 +162,7 @@ def _placed(channels: I64, tokens: I64, lanes: I64, first_table: I64, search_ste
     return RowPlan(channels, tokens, lanes, first_table, search_steps, first_symbol)
 
 
-def _describe(plan: RowPlan, num_words: I64 | None = None, num_escapes: I64 | None = None) -> I64:
+def describe(plan: RowPlan, num_words: I64 | None = None, num_escapes: I64 | None = None) -> I64:
     """What the kernels read of each row, ``(rows, fields)``; an encoder has no words and escapes yet."""
     columns = {field.name: getattr(plan, field.name) for field in fields(plan)}
     for name, counts in (("word", num_words), ("escape", num_escapes)):

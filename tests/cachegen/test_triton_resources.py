@@ -1,0 +1,46 @@
+"""GPU kernels compile for sm_80 and sm_90, and take of a chip what is on record."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import cachegen
+
+RECORD = Path(__file__).parent.parent / "golden" / "kernel_resources.json"
+RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
+
+
+@cache
+def compiled():
+    """What the kernels take, compiled now, in a process that does not interpret them."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(Path(cachegen.__file__).parent.parent)
+    command = [sys.executable, RECORD.with_suffix(".py"), "--print"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_record_is_of_the_compiler_in_use():
+    assert compiled()["triton"] == RECORDED["triton"]
+    assert compiled()["kernels"].keys() == RECORDED["kernels"].keys()
+
+
+@pytest.mark.parametrize("kernel", RECORDED["kernels"])
+def test_a_kernel_takes_what_is_on_record(kernel):
+    assert compiled()["kernels"][kernel] == RECORDED["kernels"][kernel]
+
+
+@pytest.mark.parametrize("kernel", RECORDED["kernels"])
+def test_no_kernel_spills(kernel):
+    assert RECORDED["kernels"][kernel]["stack_bytes"] == 0
+
+
+@pytest.mark.parametrize("kernel", [name for name in RECORDED["kernels"] if not name.startswith("restore")])
+def test_no_kernel_of_an_exact_stage_rounds_a_product_and_a_sum_at_once(kernel):
+    assert not RECORDED["kernels"][kernel]["fused"]
