@@ -1,6 +1,7 @@
 """Anchors and deltas on a GPU: torch tensors in, torch tensors out, all on one device.
 
-``x`` and ``out`` are ``(rows, tokens, heads, head_dim)``, float32, float16 or bfloat16, at any strides.
+``x`` and ``out`` are ``(rows, tokens, heads, head_dim)``, float32, float16 or bfloat16, at any strides; all
+other tensors are contiguous.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ def test_a_kernel_takes_what_is_on_record(kernel):
     assert compiled()["kernels"][kernel] == RECORDED["kernels"][kernel]
 
 
-@pytest.mark.parametrize("kernel", RECORDED["kernels"])
-def test_no_kernel_spills(kernel):
-    assert RECORDED["kernels"][kernel]["stack_bytes"] == 0
+def test_no_kernel_spills():
+    assert [name for name, used in RECORDED["kernels"].items() if used["stack_bytes"]] == []
 
 
-@pytest.mark.parametrize("kernel", [name for name in RECORDED["kernels"] if not name.startswith("restore")])
-def test_no_kernel_of_an_exact_stage_rounds_a_product_and_a_sum_at_once(kernel):
-    assert not RECORDED["kernels"][kernel]["fused"]
+def test_only_the_stage_that_need_not_be_exact_rounds_a_product_and_a_sum_at_once():
+    fused = {name for name, used in RECORDED["kernels"].items() if used["fused"]}
+
+    assert {name.split("_")[0] for name in fused} == {"restore"}

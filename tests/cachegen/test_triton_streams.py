@@ -9,20 +9,14 @@ from checks import backends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rans import ALL, FIELDS, change, flip, move, narrow_tables, random_symbols, tables_of
-from triton_device import DEVICE, MARK, gpu_backend, put
+from triton_device import DEVICE, MARK, gpu_backend, many_lanes, put  # noqa: F401 - a fixture
 
 from cachegen.errors import FormatError
-from cachegen.kernels import base, triton_streams
+from cachegen.kernels import triton_streams
 from cachegen.kernels.triton_rans import LAUNCH, decode_kernel
 from cachegen.kernels.triton_tables import upload_tables
 
-pytestmark = MARK
-
-
-@pytest.fixture(autouse=True)
-def _many_lanes(monkeypatch):
-    """So many lanes for so few symbols that a few blocks show what thousands would."""
-    monkeypatch.setattr(base, "LANE_SYMBOLS", 3)
+pytestmark = [*MARK, pytest.mark.usefixtures("many_lanes")]
 
 
 def check_same(symbols, tables):

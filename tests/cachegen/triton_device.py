@@ -1,14 +1,21 @@
 """Where the tests of GPU kernels run: on a GPU if there is one, else interpreted, and then faster than by default."""
 
+import numpy as np
 import pytest
 import torch
 import triton.runtime.interpreter as interpreter
 
-from cachegen.kernels import get_backend
+from cachegen.kernels import base, get_backend
 from cachegen.kernels.triton_jit import INTERPRETED
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 MARK = [] if INTERPRETED else [pytest.mark.gpu]
+
+
+@pytest.fixture
+def many_lanes(monkeypatch):
+    """So many lanes for so few symbols that a few blocks show what thousands would."""
+    monkeypatch.setattr(base, "LANE_SYMBOLS", 3)
 
 
 def gpu_backend():
@@ -17,8 +24,8 @@ def gpu_backend():
 
 
 def put(array):
-    """A NumPy array as a tensor on the device."""
-    return torch.from_numpy(array).to(DEVICE)
+    """A NumPy array as a contiguous tensor on the device."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to(DEVICE)
 
 
 def _call(function, *args, **kwargs):

@@ -1,0 +1,1 @@
+"""Measures of speed; each a module to be run."""
