@@ -4,7 +4,9 @@ from functools import cache
 
 import torch
 from tiny_models import VOCABULARY, random_tokens
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from cachegen import LanguageModel
 
@@ -52,6 +54,14 @@ _LONGROPE = {
     "short_factor": [1.0, 1.5, 2.0, 2.5],
     "long_factor": [3.0, 3.5, 4.0, 4.5],
 }
+_PICTURES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 8,
+    "patch_size": 4,
+}
 _STATE = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8}
 
 # What a family's layers look like decides: all that follow give back their own logits from a cache that was coded.
@@ -74,6 +84,7 @@ SUPPORTED = {
     "falcon (new)": {**_PLAIN, "new_decoder_architecture": True, "num_kv_heads": 2},
     "gemma": _HEADS,
     "gemma2": _MIXED,
+    "gemma3": {"text_config": _MIXED, "vision_config": _PICTURES, "mm_tokens_per_image": 4},
     "gemma3_text": {
         **_MIXED,
         "rope_parameters": {
@@ -154,11 +165,7 @@ SUPPORTED = {
     "olmo2": _GROUPED,
     "olmo3": {**_GROUPED, "num_hidden_layers": 4, "sliding_window": WINDOW},
     "olmoe": {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2},
-    "opt": {
-        **_PLAIN,
-        "ffn_dim": 48,
-        "word_embed_proj_dim": 32,
-    },
+    "opt": {**_PLAIN, "ffn_dim": 48, "word_embed_proj_dim": 32},
     "persimmon": _PLAIN,
     "phi": _PLAIN,
     "phi3": {**_GROUPED, "rope_parameters": _LONGROPE, "original_max_position_embeddings": 192},
@@ -231,11 +238,13 @@ def network_of(family):
 @cache
 def model_of(family):
     """The same, as this project sees it, with a tokenizer of one token a letter."""
-    return LanguageModel(network_of(family), _letters, family)
+    return LanguageModel(network_of(family), letters(), family)
 
 
-def _letters(text, add_special_tokens=False):
-    return {"input_ids": [1 + ord(letter) % (VOCABULARY - 1) for letter in text]}
+def letters():
+    """A tokenizer of one token a printable letter."""
+    vocabulary = {chr(31 + index): index for index in range(1, VOCABULARY)} | {"?!": 0}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(vocabulary, [], unk_token="?!")), unk_token="?!")
 
 
 @cache
