@@ -76,9 +76,7 @@ class LanguageModel:
 
     def new_cache(self, capacity_tokens: int) -> KVCache:
         """An empty cache of this model with room for so many tokens; it grows if they are more."""
-        return KVCache(
-            self.shape, self.dtype, self.device, capacity_tokens, self.fingerprint, self._sharing_layers
-        )
+        return KVCache(self.shape, self.dtype, self.device, capacity_tokens, self.fingerprint, self._sharing_layers)
 
     def check_cache(self, cache: KVCache) -> None:
         """Refuse a cache that another model made.
@@ -175,6 +173,7 @@ class LanguageModel:
             raise
         except Exception as error:  # whatever a model's own code raises
             raise UnsupportedModelError(f"{title}: does not run behind a KV cache: {error!r}") from error
+
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
         self.check_cache(cache)
         ids = self._ids(token_ids, past=cache.num_tokens)

@@ -8,8 +8,8 @@ from typing import Any
 def first_changing_token(network: Any) -> int:
     """Position from which on the rotation of all keys depends on the sequence's length; 0 if it never does.
 
-    LongRoPE has one set of frequencies for sequences up to a length and another beyond it, dynamic scaling a new one for
-    each length. So keys that a shorter sequence left in a cache are wrong in a longer one.
+    LongRoPE has one set of frequencies for sequences up to a length and another beyond it, dynamic scaling a new one
+    for each length. So keys that a shorter sequence left in a cache are wrong in a longer one.
     """
     limits = []
     for module in network.modules():

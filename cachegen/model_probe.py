@@ -87,8 +87,8 @@ def _kind_of_layer(
     best = int(np.argmin(errors))
     if errors[best] > _TOLERANCE:
         raise UnsupportedModelError(
-            f"{model_title(model.network, model.name)}: keys of layer {layer} turn with their position in none of the {len(kinds)} ways that its "
-            f"rotary modules offer (closest: {errors[best]:.0%} off)"
+            f"{model_title(model.network, model.name)}: keys of layer {layer} turn with their position in none of the "
+            f"{len(kinds)} ways that its rotary modules offer (closest: {errors[best]:.0%} off)"
         )
     return best
 

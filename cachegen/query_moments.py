@@ -56,7 +56,7 @@ class QueryMoments(TorchFunctionMode):
         if func not in _PRODUCTS or len(args) < 2 or args[0].ndim != 4 or args[1].ndim != 4:
             return False
         _, _, tokens, dim = args[0].shape
-        return dim == self._shape.head_dim and args[1].shape[2:] == (dim, tokens)
+        return bool(dim == self._shape.head_dim and args[1].shape[2:] == (dim, tokens))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

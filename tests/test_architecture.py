@@ -38,7 +38,12 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Packages that only these modules may import, at any depth of a function.
 ONLY_IN = {
     "mininet": {"testbed/network.py", "testbed/hosts.py", "testbed/topologies"},
-    "transformers": {"cachegen/model.py", "cachegen/model_shape.py", "cachegen/kv_cache.py", "cachegen/default_model.py"},
+    "transformers": {
+        "cachegen/model.py",
+        "cachegen/model_shape.py",
+        "cachegen/kv_cache.py",
+        "cachegen/default_model.py",
+    },
     "numba": {"cachegen/kernels"},
     "matplotlib": {"testbed/plot.py"},
     "rich": {"testbed/console.py"},

@@ -102,7 +102,14 @@ SUPPORTED = {
     },
     "glm": _HEADS,
     "glm4": _HEADS,
-    "glm4_moe": {**_HEADS, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, **_EXPERTS},
+    "glm4_moe": {
+        **_HEADS,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        **_EXPERTS,
+    },
     "gpt2": _GPT,
     "gpt_bigcode": _GPT,
     "gpt_neo": {
@@ -201,7 +208,10 @@ SUPPORTED = {
 # Families that are refused, and the property that the text must name.
 REFUSED = {
     "bamba": ({**_GROUPED, **_STATE, "attn_layer_indices": [1]}, "layer 0 keeps a LinearAttentionLayer"),
-    "deepseek_v2": ({**_LATENT, "first_k_dense_replace": LAYERS}, "1 heads of 16 float32 as keys and 1 heads of 8 float32 as values"),
+    "deepseek_v2": (
+        {**_LATENT, "first_k_dense_replace": LAYERS},
+        "1 heads of 16 float32 as keys and 1 heads of 8 float32 as values",
+    ),
     "deepseek_v3": (_LATENT, "multi-head latent attention"),
     "falcon_h1": ({**_HEADS, **_STATE, "mamba_d_ssm": 64}, "layer 0 keeps a LinearAttentionAndFullAttentionLayer"),
     "gemma4_text": (

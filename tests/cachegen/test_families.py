@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 import torch
+from checks import same_bits
 from families import REFUSED, SUPPORTED, context_of, letters, model_of, network_of
 
 import cachegen.own_text
@@ -20,7 +21,6 @@ from cachegen import (
 from cachegen.container import ChunkIdentity
 from cachegen.model_probe import find_rotary
 from cachegen.pipeline import decode_chunk, encode_chunk
-from checks import same_bits
 
 CONTEXT, BEHIND = 60, 12
 SPANS = ((0, 40), (40, 60))
