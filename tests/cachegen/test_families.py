@@ -1,6 +1,8 @@
 """Models of many families: a coded cache continues as the model's own does, or the model is refused by name."""
 
+import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -192,3 +194,13 @@ def test_a_16_bit_model_loads_calibrates_and_keeps_its_dtype(family, dtype, tmp_
         assert kv.dtype == dtype
         assert float((kv.float() - source.chunk(0, 40).float()).norm() / source.chunk(0, 40).float().norm()) < 0.1
     assert load_model(tmp_path, device="cpu", dtype=torch.float32).fingerprint == model_of(family).fingerprint
+
+
+def test_the_documentation_lists_the_families_that_are_tried():
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    work, refused = (
+        re.findall(r"`([\w-]+)`", " ".join(line.split("|")[-2] for line in part.splitlines() if line.startswith("| ")))
+        for part in text.split("\n## ")[1:]
+    )
+    assert sorted(work) == sorted({family.split()[0] for family in SUPPORTED})
+    assert sorted(refused) == sorted(REFUSED)

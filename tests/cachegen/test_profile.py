@@ -50,6 +50,7 @@ def rewrite(path, edit):
 
 def test_counting_takes_four_bytes_for_each_of_256_symbols_in_six_tables():
     shape = KVShape(4, 8, 64)
+    make_profile()  # so that the kernels are loaded
     tracemalloc.start()
     try:
         builder = ProfileBuilder(shape, IDENTITY.model_fingerprint, "not fitted")
