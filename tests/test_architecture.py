@@ -24,6 +24,7 @@ LAYERS = [
     {"profile"},
     {"profile_builder"},
     {"pipeline", "sources", "server", "kv_cache", "default_model"},
+    {"model_shape", "model_lengths", "model_fingerprint", "generation_options"},
     {"model"},
     {"model_probe", "own_text", "query_moments", "sensitivity", "assembly"},
     {"calibration", "held_out"},
@@ -37,7 +38,12 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Packages that only these modules may import, at any depth of a function.
 ONLY_IN = {
     "mininet": {"testbed/network.py", "testbed/hosts.py", "testbed/topologies"},
-    "transformers": {"cachegen/model.py", "cachegen/kv_cache.py", "cachegen/default_model.py"},
+    "transformers": {
+        "cachegen/model.py",
+        "cachegen/model_shape.py",
+        "cachegen/kv_cache.py",
+        "cachegen/default_model.py",
+    },
     "numba": {"cachegen/kernels"},
     "matplotlib": {"testbed/plot.py"},
     "rich": {"testbed/console.py"},
