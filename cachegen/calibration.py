@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from cachegen.attention_capture import AttentionCapture, received_attention
 from cachegen.cache_dir import cache_dir
 from cachegen.calibration_texts import calibration_texts
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
@@ -68,10 +69,12 @@ def calibrate(
     own = sample_own_texts(model, _longest(model))
     progress.step()
     builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
-    queries = QueryMoments(model, rotary)
+    queries, capture = QueryMoments(model.shape, rotary), AttentionCapture(model.shape)
     for token_ids in (*contexts, *own):
-        with queries:
-            builder.add(_prefill(model, token_ids))
+        with capture:
+            kv = _prefill(model, token_ids)
+        queries.add(capture.layers())
+        builder.add(kv, received_attention(capture.layers(), len(token_ids)))
         progress.step()
     longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)

@@ -20,11 +20,11 @@ from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, UNIT_CHANNELS
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.tables import PROB_BITS
-from cachegen.kernels.uniform import LEVEL_STEPS, SYMBOL_LARGEST
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, SYMBOL_LARGEST, TOKEN_REACH
 from cachegen.kv import KVShape
 from cachegen.profile_arrays import named_arrays, named_tables, read_tables, transform_header
 
-PROFILE_SCHEMA = 2
+PROFILE_SCHEMA = 3
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -43,7 +43,9 @@ _CONSTANTS = {
     "third_bins": THIRD_BINS,
     "level_multipliers": LEVEL_MULTIPLIERS,
     "prob_bits": PROB_BITS,
-    "transform_steps": LEVEL_STEPS,
+    "transform_steps": GRID_STEPS,
+    "transform_levels": LEVEL_PLACES,
+    "transform_token_reach": TOKEN_REACH,
     "transform_symbol_largest": SYMBOL_LARGEST,
     "transform_sink_tokens": SINK_TOKENS,
     "transform_unit_channels": UNIT_CHANNELS,
