@@ -45,7 +45,7 @@ class KVShape:
     Raises
     ------
     InvalidInputError
-        A size is below 1 or above the limits of the container format.
+        A size is no integer, below 1, or above the limits of the container format.
     """
 
     num_layers: int
@@ -56,6 +56,8 @@ class KVShape:
         limits = {"num_layers": MAX_LAYERS, "num_kv_heads": MAX_KV_HEADS, "head_dim": MAX_HEAD_DIM}
         for field, limit in limits.items():
             value = getattr(self, field)
+            if not isinstance(value, int):
+                raise InvalidInputError(f"KV shape: {field} is {value!r}, must be an integer")
             if not 1 <= value <= limit:
                 raise InvalidInputError(f"KV shape: {field} is {value}, must be in 1..{limit}")
 
@@ -114,8 +116,18 @@ def dtype_of(tensor: torch.Tensor) -> KVDType:
     raise InvalidInputError(f"KV tensor has dtype {tensor.dtype}; known: {known}")
 
 
+def _check_dense(kv: torch.Tensor) -> None:
+    """Refuse what has no elements to read one by one: other types, meta and sparse tensors, nested ones."""
+    if not isinstance(kv, torch.Tensor):
+        raise InvalidInputError(f"KV tensor is a {type(kv).__name__}, must be a torch.Tensor")
+    if kv.layout != torch.strided or kv.is_nested or kv.is_meta:
+        kind = "nested" if kv.is_nested else f"{kv.layout} on {kv.device}"
+        raise InvalidInputError(f"KV tensor is {kind}, must be dense and hold its elements")
+
+
 def layout_of(kv: torch.Tensor) -> ChunkLayout:
     """Layout of a chunk tensor, whatever its values."""
+    _check_dense(kv)
     dtype = dtype_of(kv)
     if kv.ndim != len(KV_AXES) or kv.shape[1] != 2:
         raise InvalidInputError(
@@ -140,7 +152,7 @@ def check_kv(kv: torch.Tensor) -> KVShape:
     Raises
     ------
     InvalidInputError
-        Wrong rank, dtype or size.
+        Not a dense tensor, or one of wrong rank, dtype or size.
     NonFiniteError
         The first NaN or Inf, by layer, K/V, token, head and dim.
     """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.rotary import Rotary
-from cachegen.codecs.transform_tables import TransformTables, units_of
+from cachegen.codecs.transform_tables import TransformTables
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import LEVEL_STEPS
@@ -85,6 +85,7 @@ def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str,
     of_layer, frequencies, partners = (get(f"transform.rotary.{name}") for name in _ROTARY)
     rotary = Rotary(of_layer, frequencies, partners, header["max_tokens"])
     means, key_roots, value_scales, ranks = (get(f"transform.{name}") for name in _PARAMETERS)
-    bases = tuple(get(f"transform.bases.{index}") for index in range(len(units_of(shape))))
+    # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
+    bases = tuple(get(f"transform.bases.{index}") for index in range(ranks.size // len(LEVEL_STEPS)))
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(LEVEL_STEPS)))
     return TransformTables(shape, rotary, means, key_roots, value_scales, bases, ranks, tables)

@@ -95,12 +95,15 @@ class TransformCodec:
             raise FormatError(f"codec {self.name}: section {SECTION_EXACT_TOKENS}: {error}") from error
         ids = (SECTION_EXACT_TOKENS, SECTION_COEFFICIENTS) if len(coded) else (SECTION_EXACT_TOKENS,)
         check_section_ids(self.name, sections, ids)
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
-        if len(coded):
-            try:
-                self._decode_streams(sections[SECTION_COEFFICIENTS], transform, level, first_token, coded, kv)
-            except FormatError as error:
-                raise FormatError(f"codec {self.name}: section {SECTION_COEFFICIENTS}: {error}") from error
+        if not len(coded):
+            return elements
+        try:
+            streams = self._parse_streams(sections[SECTION_COEFFICIENTS], transform, level, len(coded))
+            # nothing as large as the header claims before its streams are known to be long enough for it
+            kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+            self._decode_streams(streams, transform, level, first_token, coded, kv)
+        except FormatError as error:
+            raise FormatError(f"codec {self.name}: section {SECTION_COEFFICIENTS}: {error}") from error
         kv[:, :, torch.from_numpy(np.flatnonzero(exact))] = elements
         return kv
 
@@ -117,7 +120,7 @@ class TransformCodec:
 
     def _decode_streams(
         self,
-        body: memoryview,
+        units: list[list[tuple[CodedStreams, FrequencyTables]]],
         transform: TransformTables,
         level: int,
         first_token: int,
@@ -125,7 +128,6 @@ class TransformCodec:
         kv: torch.Tensor,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, keys first, then values."""
-        units = self._parse_streams(body, transform, level, len(coded))
         x = torch.empty(len(coded), transform.shape.num_layers * transform.shape.channels)
         for half in range(2):
             for unit, streams in zip(transform.units, units, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.rotary import Rotary
+from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.errors import FormatError
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import LEVEL_STEPS
@@ -20,8 +20,6 @@ from cachegen.kv import KVShape
 UNIT_CHANNELS = 2880
 # Coefficients of one rANS stream.
 STREAM_COEFFICIENTS = 512
-# Keep every sum of products in range, whatever the file says.
-_LARGEST_PARAMETER = 2.0**40
 
 F32 = npt.NDArray[np.float32]
 
@@ -101,8 +99,8 @@ class TransformTables:
         self._check_array("ranks", (len(LEVEL_STEPS), len(self.units)), np.int32)
         if self.rotary.frequencies.shape[1] != head_dim or len(self.rotary.of_layer) != self.shape.num_layers:
             raise FormatError(f"transform rotary does not fit {self.shape}")
-        if float(self.value_scales.min()) <= 0:
-            raise FormatError("transform value_scales has a value that is not above 0")
+        if float(self.value_scales.min()) < 1 / LARGEST_PARAMETER:
+            raise FormatError(f"transform value_scales has a value below {1 / LARGEST_PARAMETER}")
         if int(self.ranks.min()) < 1:
             raise FormatError("transform ranks has a unit without coefficients")
         if len(self.bases) != len(self.units) or len(self.tables) != len(LEVEL_STEPS):
@@ -123,15 +121,15 @@ class TransformTables:
         array = getattr(self, name)
         if array.dtype != dtype or array.shape != shape:
             raise FormatError(f"transform {name} is {array.dtype} {array.shape}, must be {dtype.__name__} {shape}")
-        if not bool((np.abs(array) <= _LARGEST_PARAMETER).all()):
-            raise FormatError(f"transform {name} holds a value beyond {_LARGEST_PARAMETER}")
+        if not bool((np.abs(array) <= LARGEST_PARAMETER).all()):
+            raise FormatError(f"transform {name} holds a value beyond {LARGEST_PARAMETER}")
 
     def _check_inverse(self) -> None:
         try:
             inverse = self.inverse_key_roots
         except np.linalg.LinAlgError as error:
             raise FormatError(f"transform key_roots has no inverse: {error}") from error
-        if not bool((inverse.abs() <= _LARGEST_PARAMETER).all()):
+        if not bool((inverse.abs() <= LARGEST_PARAMETER).all()):
             raise FormatError("transform key_roots has an inverse out of range")
 
     @cached_property
@@ -142,7 +140,9 @@ class TransformTables:
     @cached_property
     def inverse_key_roots(self) -> torch.Tensor:
         """Inverse of ``key_roots``."""
-        return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
+        # what float32 cannot hold becomes infinite, which _check_inverse refuses
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
     def streams(self, level: int) -> Iterator[tuple[Unit, tuple[int, int], FrequencyTables]]:
         """Each stream of a chunk in order: its unit, its range of the unit's coefficients, its tables."""
