@@ -16,7 +16,7 @@ import atheris
 ROOT = Path(__file__).parent.parent.parent
 # beside what the process has when it starts: the largest chunk that a mutated header can legally claim takes a third
 MEMORY_BYTES = 1 << 30
-SECONDS_PER_INPUT = 60
+SECONDS_PER_INPUT = 120
 
 
 def kernel_modules() -> list[str]:

@@ -1,6 +1,7 @@
 """What fuzzing starts from: golden bytes, and small chunks of awkward shapes in every encoding of the registry."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ def make_kv(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
     return kv.to(dtype)
 
 
+@cache
 def encode(num_tokens: int, first_token: int, dtype: torch.dtype, encoding: Encoding) -> bytes:
     """One small container."""
     identity = replace(IDENTITY, profile_hash=PROFILE.hash, first_token=first_token)
