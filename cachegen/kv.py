@@ -136,6 +136,11 @@ def layout_of(kv: torch.Tensor) -> ChunkLayout:
     return ChunkLayout(KVShape(kv.shape[0], kv.shape[3], kv.shape[4]), kv.shape[2], dtype)
 
 
+def all_finite(kv: torch.Tensor) -> bool:
+    """Whether a chunk tensor holds neither NaN nor Inf; one layer after the other, which bounds the memory it takes."""
+    return bool(torch.stack([torch.isfinite(layer).all() for layer in kv]).all())
+
+
 def check_kv(kv: torch.Tensor) -> KVShape:
     """Check that a tensor is a chunk that can be coded.
 
@@ -157,9 +162,8 @@ def check_kv(kv: torch.Tensor) -> KVShape:
         The first NaN or Inf, by layer, K/V, token, head and dim.
     """
     layout = layout_of(kv)
-    finite = torch.isfinite(kv)
-    if not bool(finite.all()):
-        index = tuple(finite.logical_not().nonzero()[0].tolist())
+    if not all_finite(kv):
+        index = tuple(torch.isfinite(kv).logical_not().nonzero()[0].tolist())
         place = ", ".join(f"{axis} {'KV'[i] if axis == 'K/V' else i}" for axis, i in zip(KV_AXES, index, strict=True))
         raise NonFiniteError(f"KV tensor holds {kv[index].item()} at {place}")
     return layout.shape

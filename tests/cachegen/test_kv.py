@@ -86,5 +86,5 @@ def test_layout_of_reads_strided_tensors():
 
 @pytest.mark.parametrize("value", [3.0, "3", None])
 def test_sizes_that_are_no_integers_are_refused(value):
-    with pytest.raises(InvalidInputError, match="num_kv_heads is .*, must be an integer"):
+    with pytest.raises(InvalidInputError, match=r"num_kv_heads is .*, must be an integer"):
         KVShape(3, value, 5)

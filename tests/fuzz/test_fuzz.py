@@ -30,7 +30,15 @@ def flip(data, _limit):
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_fixed_number_of_mutations_finds_nothing(kind, tmp_path):
     pytest.importorskip("atheris", reason="is not built for this platform")
-    command = [sys.executable, FUZZ, kind, tmp_path / "corpus", f"-runs={RUNS[kind]}", "-seed=1", "-print_final_stats=1"]
+    command = [
+        sys.executable,
+        FUZZ,
+        kind,
+        tmp_path / "corpus",
+        f"-runs={RUNS[kind]}",
+        "-seed=1",
+        "-print_final_stats=1",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
 
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
