@@ -138,12 +138,13 @@ def load_profile(path: str | Path) -> Profile:
         raise
     except _NOT_A_PROFILE as error:
         raise FormatError(f"{path}: not a profile: {error}") from error
-    if profile.hash != stated:
-        raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {stated.hex()}")
+    # as text, so that there is one way to write it
+    if profile.hash.hex() != stated:
+        raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {shown(stated)}")
     return profile
 
 
-def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
+def _read_profile(path: str | Path) -> tuple[Profile, object]:
     """Profile and the hash that the file states."""
     with safetensors.safe_open(str(path), framework="numpy") as file:
         header = parse_object((file.metadata() or {})[_METADATA_KEY])
@@ -156,7 +157,7 @@ def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
         names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     _refuse_more(profile, header, names)
-    return profile, bytes.fromhex(header["hash"])
+    return profile, header["hash"]
 
 
 def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> None:

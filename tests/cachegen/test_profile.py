@@ -1,4 +1,5 @@
 import json
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -232,3 +233,20 @@ def test_field_that_stands_twice_is_refused(path):
 
     with pytest.raises(FormatError, match="'schema' stands twice"):
         load_profile(path)
+
+
+def test_flipped_bits_and_cut_files_are_refused(path):
+    data = path.read_bytes()
+    metadata_end = 8 + int.from_bytes(data[:8], "little")
+    hash_at = data.index(b"hash") + 12
+    rng = random.Random(0)
+    places = [*range(hash_at, hash_at + 64), *rng.sample(range(metadata_end), 60), *rng.sample(range(len(data)), 60)]
+    for at in places:
+        for bit in range(8):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            with pytest.raises(FormatError, match=str(path)):
+                load_profile(path)
+    for length in (*range(0, metadata_end, 97), *range(metadata_end, len(data), 997)):
+        path.write_bytes(data[:length])
+        with pytest.raises(FormatError, match=str(path)):
+            load_profile(path)

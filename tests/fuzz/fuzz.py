@@ -22,8 +22,8 @@ SECONDS_PER_INPUT = 120
 def kernel_modules() -> list[str]:
     """Modules whose functions a compiler reads: instrumented, they would not compile."""
     return [
-        f"cachegen.kernels.{path.stem}"
-        for path in (ROOT / "cachegen" / "kernels").glob("*.py")
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "cachegen" / "kernels").rglob("*.py")
         if any(compiler in path.read_text(encoding="utf-8") for compiler in ("jit", "triton"))
     ]
 
