@@ -1,10 +1,11 @@
 # One line a job; `make` alone prints them. PYTHON needs to be 3.11, 3.12 or 3.13.
 PYTHON ?= python3
 TRACE ?= lte
+SECONDS ?= 600
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate test check
+.PHONY: help setup emulate test check fuzz
 
 help:            ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -22,3 +23,8 @@ check: setup     ## formatting, lint and types
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m mypy
+
+fuzz: setup      ## hostile bytes for SECONDS=600 each: containers, profiles, manifests; findings land in runs/fuzz
+	@for kind in container profile manifest; do mkdir -p runs/fuzz/$$kind && \
+	  $(VENV_PYTHON) tests/fuzz/fuzz.py $$kind runs/fuzz/$$kind/corpus -max_total_time=$(SECONDS) \
+	  -artifact_prefix=runs/fuzz/$$kind/ || exit 1; done

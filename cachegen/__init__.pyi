@@ -14,6 +14,7 @@ from .errors import (
     MismatchError,
     NonFiniteError,
     ObjectNotFoundError,
+    QualityError,
     StoreError,
     StoreUnavailableError,
     UnknownNameError,
@@ -21,7 +22,7 @@ from .errors import (
     VersionError,
 )
 from .estimates import RecomputeCost
-from .held_out import HeldOutRow, check_held_out
+from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
 from .loader import ContextLoader, LoadCosts, LoadedContext
@@ -66,6 +67,7 @@ __all__ = [
     "ObjectNotFoundError",
     "Profile",
     "ProfileBuilder",
+    "QualityError",
     "RecomputeCost",
     "Source",
     "Stage",
@@ -94,6 +96,7 @@ __all__ = [
     "open_source",
     "open_store",
     "parse_encoding",
+    "require_quality",
     "save_profile",
     "store_kv",
     "warm_up",

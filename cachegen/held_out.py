@@ -10,7 +10,7 @@ import torch
 from cachegen.chunking import chunk_spans
 from cachegen.container import ChunkIdentity
 from cachegen.encoding import Encoding
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, QualityError
 from cachegen.kv_cache import KVCache
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, decode_chunk, encode_chunk
@@ -87,12 +87,39 @@ def check_held_out(
         loaded, num_bytes = _round_trip(model, profile, cache, encoding)
         found = torch.log_softmax(model.continuation_logits(loaded, continuation).double(), dim=-1)
         bits = 8 * num_bytes / (length * model.shape.rows * model.shape.channels)
-        divergence = (reference.exp() * (reference - found)).sum(dim=-1).mean()
+        shares = reference.exp()
+        # a token that the model rules out by a logit of -inf weighs nothing; what is no number stays none
+        divergence = torch.where(shares == 0, 0.0, shares * (reference - found)).sum(dim=-1).mean()
         agreement = (reference.argmax(dim=-1) == found.argmax(dim=-1)).double().mean()
         # rounding can leave a hair below zero, which no divergence is
-        kl = max(0.0, float(divergence))
+        kl = float(divergence.clamp_min(0.0))
         rows.append(HeldOutRow(encoding, num_bytes, bits, _FP16_BITS / bits, kl, float(agreement)))
     return rows
+
+
+def require_quality(rows: Sequence[HeldOutRow], max_kl: float) -> None:
+    """Refuse encodings that are not good enough for a model, before anything is stored in them.
+
+    Parameters
+    ----------
+    rows : sequence of HeldOutRow
+        From :func:`check_held_out`, on text like that of the contexts to come.
+    max_kl : float
+        Largest mean divergence allowed, nats.
+
+    Raises
+    ------
+    QualityError
+        Some encoding diverges by more, or by what is no number; the text lists all of these.
+    InvalidInputError
+        Nothing was measured, or the bound is none.
+    """
+    if not rows or not max_kl >= 0:
+        raise InvalidInputError(f"require_quality needs rows and a bound of 0 or more, got {len(rows)} and {max_kl}")
+    # written so that NaN fails too
+    if worse := [row for row in rows if not row.kl <= max_kl]:
+        listed = ", ".join(f"{row.encoding} {row.kl:.3g}" for row in worse)
+        raise QualityError(f"KL on held-out text is above {max_kl:.3g} nats: {listed}")
 
 
 def _round_trip(model: LanguageModel, profile: Profile, cache: KVCache, encoding: Encoding) -> tuple[KVCache, int]:

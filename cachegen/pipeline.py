@@ -63,7 +63,7 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         if used.shape != shape:
             raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
         tables = used.tables
-    sections = codec.encode(kv.detach().cpu(), encoding.level, tables, identity.first_token)
+    sections = codec.encode(kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token)
     return pack(encoding, layout_of(kv), identity, sections)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.rotary import Rotary
-from cachegen.codecs.transform_tables import TransformTables, units_of
+from cachegen.codecs.transform_tables import TransformTables
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
@@ -85,6 +85,7 @@ def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str,
     of_layer, frequencies, partners = (get(f"transform.rotary.{name}") for name in _ROTARY)
     rotary = Rotary(of_layer, frequencies, partners, header["max_tokens"])
     parameters = {name: get(f"transform.{name}") for name in _PARAMETERS}
-    bases = tuple(get(f"transform.bases.{index}") for index in range(len(units_of(shape))))
+    # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
+    bases = tuple(get(f"transform.bases.{index}") for index in range(parameters["ranks"].size // len(GRID_STEPS)))
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
     return TransformTables(shape, rotary, bases=bases, tables=tables, **parameters)

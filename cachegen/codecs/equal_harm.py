@@ -47,6 +47,7 @@ class Backward:
         steps: npt.NDArray[np.float64],
     ) -> None:
         self._transform = transform
+        self.num_tokens = len(coded)
         self._steps = torch.from_numpy(steps.astype(np.float32))[:, None]
         self._factors = [transform.rotary.factors(kind, first_token + coded) for kind in range(transform.rotary.kinds)]
         self._where = torch.from_numpy(coded)

@@ -9,7 +9,7 @@ import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
 from cachegen.errors import FormatError
-from cachegen.kv import ChunkLayout
+from cachegen.kv import ChunkLayout, all_finite
 
 SECTION_ELEMENTS = 1
 
@@ -43,6 +43,6 @@ class RawCodec:
         # a copy: the caller's bytes are not ours to share
         elements = torch.from_numpy(np.frombuffer(body, dtype=np.uint8).copy())
         kv = elements.view(layout.dtype.torch).reshape(layout.tensor_shape)
-        if not bool(torch.isfinite(kv).all()):
+        if not all_finite(kv):
             raise FormatError(f"codec {self.name}: section {SECTION_ELEMENTS} holds NaN or Inf")
         return kv

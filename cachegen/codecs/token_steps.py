@@ -7,6 +7,7 @@ gets. That differs a thousandfold between tokens, and the keys and values themse
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +39,12 @@ class TokenSteps:
     level: int
     offsets: I64
 
-    @property
+    @cached_property
     def order(self) -> I64:
         """Indices of the tokens by step, the finest first, and within a step as they stand in the chunk."""
         return np.argsort(self.offsets, kind="stable")
 
-    @property
+    @cached_property
     def groups(self) -> list[tuple[int, slice]]:
         """Place in the grid of each step that occurs, and its tokens in ``order``."""
         found, starts = np.unique(self.offsets[self.order], return_index=True)

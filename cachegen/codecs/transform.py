@@ -6,28 +6,23 @@ describes the model; a chunk holds symbols alone, and the tokens that are stored
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import DECODE_MEMORY, CodecTables, check_section_ids
+from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable
 from cachegen.codecs.exact_tokens import read_exact, write_exact
-from cachegen.codecs.streams import read_streams, write_streams
 from cachegen.codecs.token_steps import TokenSteps, choose_offsets, read_offsets, write_offsets
-from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, Span, TransformTables, Unit
+from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
-from cachegen.kernels.base import Backend, CodedStreams
-from cachegen.kernels.cast import store
-from cachegen.kernels.products import product_dtype
-from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, SYMBOL_LARGEST
-from cachegen.kernels.workers import map_in_threads
+from cachegen.kernels.base import Backend
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
 from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
@@ -38,11 +33,8 @@ _SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
 SINK_TOKENS = 4
 # Channels that are restored at a time.
 BLOCK_CHANNELS = 768
-# Of one symbol while its stream is decoded: as an integer, then as a number.
-_DECODE_BYTES = 4 + 4
 # Of one element of a block: as product, without the metric, and turned.
 _BLOCK_BYTES = 3 * 4
-_U32 = struct.Struct("<I")
 
 
 class TransformCodec:
@@ -88,8 +80,9 @@ class TransformCodec:
         if len(coded):
             token_steps = TokenSteps(level, offsets[coded])
             sections[SECTION_TOKEN_STEPS] = write_offsets(token_steps.offsets)
-            order = coded[token_steps.order]
-            sections[SECTION_COEFFICIENTS] = self._write_streams(coefficients, transform, token_steps, order)
+            sections[SECTION_COEFFICIENTS] = write_coefficients(
+                coefficients, transform, token_steps, coded[token_steps.order], self._backend
+            )
         return sections
 
     def decode(
@@ -114,16 +107,33 @@ class TransformCodec:
             coded = np.flatnonzero(~exact)
             check_sinks(first_token + coded)
         check_section_ids(self.name, sections, _SECTIONS if len(coded) else _SECTIONS[:1])
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
-        if len(coded):
-            with self._errors_in(SECTION_TOKEN_STEPS):
-                token_steps = TokenSteps(level, read_offsets(sections[SECTION_TOKEN_STEPS], len(coded)))
-            with self._errors_in(SECTION_COEFFICIENTS):
-                order = coded[token_steps.order]
-                backward = Backward(transform, first_token, order, token_steps.steps)
-                self._decode_streams(sections[SECTION_COEFFICIENTS], transform, token_steps, backward, kv)
+        if not len(coded):
+            return elements
+        with self._errors_in(SECTION_TOKEN_STEPS):
+            token_steps = TokenSteps(level, read_offsets(sections[SECTION_TOKEN_STEPS], len(coded)))
+        with self._errors_in(SECTION_COEFFICIENTS):
+            units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
+            # nothing as large as the header claims before its streams are known to be long enough for it
+            kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+            backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps)
+            self._restore(units, transform, backward, kv)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact))] = elements
         return kv
+
+    def _restore(
+        self, units: list[CodedUnit], transform: TransformTables, backward: Backward, kv: torch.Tensor
+    ) -> None:
+        """Fill in the coded tokens of a chunk tensor, unit by unit."""
+        dim = transform.shape.head_dim
+        # as many heads at a time as make a product that is worth its start
+        block = max(1, BLOCK_CHANNELS // dim) * dim
+        memory = int(kv.numel() * kv.element_size() * DECODE_MEMORY) - block * backward.num_tokens * _BLOCK_BYTES
+        for unit, coded in zip(transform.units, units, strict=True):
+            symbols = coded.decode(backward.num_tokens, self._backend, memory)
+            basis = transform.product_bases[unit.index][: len(symbols)]
+            for first in range(0, unit.channels, block):
+                x = (symbols.T @ basis[:, first : first + block]).float()
+                backward.restore(x, int(unit.is_value), (unit.first_channel + first) // dim, kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
@@ -131,98 +141,6 @@ class TransformCodec:
             yield
         except FormatError as error:
             raise FormatError(f"codec {self.name}: section {section_id}: {error}") from error
-
-    def _write_streams(
-        self,
-        coefficients: list[torch.Tensor],
-        transform: TransformTables,
-        token_steps: TokenSteps,
-        order: npt.NDArray[np.int64],
-    ) -> bytes:
-        def write(stream: tuple[Unit, int, slice, Span]) -> bytes:
-            unit, place, tokens, span = stream
-            y = coefficients[unit.index].numpy()[span.first : span.end, order[tokens]]
-            symbols = self._backend.quantize_uniform(y, GRID_STEPS[place])
-            body = write_streams(self._backend.encode_streams(symbols[None], span.tables))
-            return _U32.pack(len(body)) + body
-
-        streams = [stream for unit in transform.units for stream in streams_of(unit, transform, token_steps)]
-        return b"".join(map_in_threads(write, streams))
-
-    def _decode_streams(
-        self,
-        body: memoryview,
-        transform: TransformTables,
-        token_steps: TokenSteps,
-        backward: Backward,
-        kv: torch.Tensor,
-    ) -> None:
-        """Fill in the coded tokens of a chunk tensor, unit by unit."""
-        units = self._parse_streams(body, transform, token_steps)
-        memory = int(kv.numel() * kv.element_size() * DECODE_MEMORY)
-        dim = transform.shape.head_dim
-        # as many heads at a time as make a product that is worth its start
-        block = max(1, BLOCK_CHANNELS // dim) * dim
-        for unit, streams in zip(transform.units, units, strict=True):
-            symbols = self._decode_unit(streams, len(token_steps.offsets), memory)
-            basis = transform.product_bases[unit.index][: len(symbols)]
-            for first in range(0, unit.channels, block):
-                x = symbols.T @ basis[:, first : first + block]
-                backward.restore(x.float(), int(unit.is_value), (unit.first_channel + first) // dim, kv)
-
-    def _decode_unit(self, streams: list[_CodedSpan], num_tokens: int, memory: int) -> torch.Tensor:
-        """Symbols ``(rank, tokens in the order of their steps)`` of a unit, in the type that the product wants."""
-        symbols = torch.zeros(max(stream.span.end for stream in streams), num_tokens, dtype=product_dtype())
-
-        def decode(which: slice) -> None:
-            for stream in streams[which]:
-                count = stream.tokens.stop - stream.tokens.start
-                part = self._backend.decode_streams(stream.coded, count, stream.span.tables, slice(0, 1))
-                store(part.astype(np.float32), symbols[None, stream.span.first : stream.span.end, stream.tokens])
-
-        # no stream has more symbols than that
-        stream_bytes = STREAM_COEFFICIENTS * max(STREAM_COEFFICIENTS, num_tokens) * _DECODE_BYTES
-        block_bytes = BLOCK_CHANNELS * num_tokens * _BLOCK_BYTES
-        left = memory - symbols.numel() * symbols.element_size() - block_bytes
-        self._backend.each(decode, len(streams), stream_bytes, left)
-        return symbols
-
-    def _parse_streams(
-        self, body: memoryview, transform: TransformTables, token_steps: TokenSteps
-    ) -> list[list[_CodedSpan]]:
-        """The streams of each unit, every length checked before anything is decoded."""
-        units: list[list[_CodedSpan]] = [[] for _ in transform.units]
-        at = 0
-        for unit in transform.units:
-            for _, _, tokens, span in streams_of(unit, transform, token_steps):
-                if at + _U32.size > len(body) or (size := _U32.unpack_from(body, at)[0]) > len(body) - at - _U32.size:
-                    raise FormatError(f"{len(body)} bytes end in the middle of a stream of unit {unit.index}")
-                at += _U32.size
-                count = tokens.stop - tokens.start
-                coded = read_streams(body[at : at + size], count, span.tables, SYMBOL_LARGEST)
-                units[unit.index].append(_CodedSpan(tokens, span, coded))
-                at += size
-        if at != len(body):
-            raise FormatError(f"{len(body)} bytes, its streams end at {at}")
-        return units
-
-
-@dataclass(frozen=True)
-class _CodedSpan:
-    """A stream as read: the tokens, in the order of their steps, and the coefficients that it holds."""
-
-    tokens: slice
-    span: Span
-    coded: CodedStreams
-
-
-def streams_of(
-    unit: Unit, transform: TransformTables, token_steps: TokenSteps
-) -> Iterator[tuple[Unit, int, slice, Span]]:
-    """Each stream of a unit in order: place of its step in the grid, tokens, coefficients."""
-    for place, tokens in token_steps.groups:
-        for span in transform.spans(unit, place, tokens.stop - tokens.start):
-            yield unit, place, tokens, span
 
 
 def check_sinks(coded_positions: npt.NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.rotary import Rotary
+from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.errors import FormatError
 from cachegen.kernels.products import product_dtype
 from cachegen.kernels.tables import FrequencyTables
@@ -21,8 +21,6 @@ UNIT_CHANNELS = 2880
 # Coefficients of one rANS stream, and of one of few tokens at most.
 STREAM_COEFFICIENTS = 512
 MAX_STREAM_COEFFICIENTS = 4096
-# Keep every sum of products in range, whatever the file says.
-_LARGEST_PARAMETER = 2.0**40
 
 F32 = npt.NDArray[np.float32]
 
@@ -123,10 +121,12 @@ class TransformTables:
         self._check_array("ranks", (len(GRID_STEPS), len(self.units)), np.int32)
         if self.rotary.frequencies.shape[1] != head_dim or len(self.rotary.of_layer) != self.shape.num_layers:
             raise FormatError(f"transform rotary does not fit {self.shape}")
-        if float(self.value_scales.min()) <= 0:
-            raise FormatError("transform value_scales has a value that is not above 0")
+        if float(self.value_scales.min()) < 1 / LARGEST_PARAMETER:
+            raise FormatError(f"transform value_scales has a value below {1 / LARGEST_PARAMETER}")
         if int(self.ranks.min()) < 1:
             raise FormatError("transform ranks has a unit without coefficients")
+        if bool((np.diff(self.ranks, axis=0) > 0).any()):
+            raise FormatError("transform ranks rise with the step")
         if len(self.bases) != len(self.units) or len(self.tables) != len(GRID_STEPS):
             raise FormatError(f"transform has {len(self.bases)} bases and tables of {len(self.tables)} steps")
         for unit, basis in zip(self.units, self.bases, strict=True):
@@ -145,15 +145,15 @@ class TransformTables:
         array = getattr(self, name)
         if array.dtype != dtype or array.shape != shape:
             raise FormatError(f"transform {name} is {array.dtype} {array.shape}, must be {dtype.__name__} {shape}")
-        if not bool((np.abs(array) <= _LARGEST_PARAMETER).all()):
-            raise FormatError(f"transform {name} holds a value beyond {_LARGEST_PARAMETER}")
+        if not bool((np.abs(array) <= LARGEST_PARAMETER).all()):
+            raise FormatError(f"transform {name} holds a value beyond {LARGEST_PARAMETER}")
 
     def _check_inverse(self) -> None:
         try:
             inverse = self.inverse_key_roots
         except np.linalg.LinAlgError as error:
             raise FormatError(f"transform key_roots has no inverse: {error}") from error
-        if not bool((inverse.abs() <= _LARGEST_PARAMETER).all()):
+        if not bool((inverse.abs() <= LARGEST_PARAMETER).all()):
             raise FormatError("transform key_roots has an inverse out of range")
 
     @cached_property
@@ -164,7 +164,9 @@ class TransformTables:
     @cached_property
     def inverse_key_roots(self) -> torch.Tensor:
         """Inverse of ``key_roots``."""
-        return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
+        # what float32 cannot hold becomes infinite, which _check_inverse refuses
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
     @cached_property
     def product_bases(self) -> tuple[torch.Tensor, ...]:
