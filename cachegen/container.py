@@ -221,9 +221,7 @@ def check_section(view: memoryview, entry: SectionEntry, expected: int) -> memor
     if entry.offset != expected:
         raise FormatError(f"section {entry.id} starts at offset {entry.offset}, must start at {expected}")
     if entry.length > len(view) - entry.offset:
-        raise FormatError(
-            f"section {entry.id}: {entry.length} bytes at offset {entry.offset} pass the end {len(view)}"
-        )
+        raise FormatError(f"section {entry.id}: {entry.length} bytes at offset {entry.offset} pass the end {len(view)}")
     body = view[entry.offset : entry.offset + entry.length]
     actual = xxhash.xxh3_64_intdigest(body)
     if entry.checksum != actual:
