@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cachegen.cache_dir import cache_dir
 from cachegen.calibration_texts import calibration_texts
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.model import LanguageModel
 from cachegen.model_probe import find_rotary
 from cachegen.own_text import num_own_texts, sample_own_texts
-from cachegen.profile import PROFILE_SCHEMA, Profile, load_profile, save_profile
+from cachegen.profile import Profile, load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
+from cachegen.profile_cache import profile_path
 from cachegen.query_moments import QueryMoments
 from cachegen.sensitivity import measure_sensitivities
 
@@ -118,8 +118,7 @@ def cached_profile(
     A file that is damaged or of another release is made anew. ``transform`` as in :func:`calibrate`: profiles with and
     without it are kept apart, and chunks of one do not decode with the other.
     """
-    kind = "-transform" if transform else ""
-    path = cache_dir() / "profiles" / f"{model.fingerprint.hex()}-{PROFILE_SCHEMA}{kind}.safetensors"
+    path = profile_path(model.fingerprint, transform=transform)
     if path.exists():
         try:
             profile = load_profile(path)

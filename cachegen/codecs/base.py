@@ -51,6 +51,11 @@ class Codec(Protocol):
         ...
 
     @property
+    def section_names(self) -> Mapping[int, str]:
+        """What its sections hold, by id, for those who explain a container."""
+        ...
+
+    @property
     def uses_tables(self) -> bool:
         """Whether encode and decode need the tables of a profile."""
         ...

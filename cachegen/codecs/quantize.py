@@ -6,6 +6,7 @@ The baseline that the CacheGen paper (SIGCOMM'24, section 7.1) calls default qua
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ class QuantizeCodec:
         8, 4 or 3. Values are -M..M with M = 2**(bits - 1) - 1, stored as value + M.
     """
 
+    section_names: ClassVar[Mapping[int, str]] = {SECTION_SCALES: "scales", SECTION_SYMBOLS: "symbols"}
     uses_tables = False
 
     def __init__(self, bits: int) -> None:
