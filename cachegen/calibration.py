@@ -52,12 +52,7 @@ def calibrate(
     InvalidInputError
         No text is as long as 128 tokens.
     """
-    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
-    contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
-    if not contexts:
-        raise InvalidInputError(
-            f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
-        )
+    contexts = calibration_contexts(model, texts)
     if not transform:
         return _calibrate_tables(model, contexts, _WITHOUT_TRANSFORM, on_text)
     try:
@@ -71,7 +66,7 @@ def calibrate(
     queries = QueryMoments(model, rotary)
     for token_ids in (*contexts, *own):
         with queries:
-            builder.add(_prefill(model, token_ids))
+            builder.add(prefilled_kv(model, token_ids))
         progress.step()
     longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)
@@ -84,12 +79,24 @@ def _calibrate_tables(model: LanguageModel, contexts: Sequence[list[int]], refus
     """Profile without the transform, for the other codecs; ``refusal`` says why it has none."""
     builder = ProfileBuilder(model.shape, model.fingerprint, refusal)
     for done, token_ids in enumerate(contexts, start=1):
-        builder.add(_prefill(model, token_ids))
+        builder.add(prefilled_kv(model, token_ids))
         on_text(done, len(contexts))
     return builder.build()
 
 
-def _prefill(model: LanguageModel, token_ids: list[int]) -> torch.Tensor:
+def calibration_contexts(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of the texts that are long enough, each cut to what calibration uses; see :func:`calibrate`."""
+    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
+    contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
+    if not contexts:
+        raise InvalidInputError(
+            f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
+        )
+    return contexts
+
+
+def prefilled_kv(model: LanguageModel, token_ids: Sequence[int]) -> torch.Tensor:
+    """Chunk tensor of a whole context, run through the model."""
     cache = model.new_cache(len(token_ids))
     model.prefill(cache, token_ids)
     return cache.chunk(0, len(token_ids))

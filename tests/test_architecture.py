@@ -29,7 +29,7 @@ LAYERS = [
     {"model_probe", "own_text", "query_moments", "sensitivity", "assembly"},
     {"calibration", "held_out"},
     {"loader"},
-    {"measure", "api", "benchmark"},
+    {"measure", "api", "benchmark", "ablation"},
     {"commands"},
     {"cli"},
     {"__init__", "__main__"},

@@ -15,6 +15,7 @@ tokens, streams longer than 256 bytes, damaged tables, lengths and streams, chun
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,12 @@ class CachegenRepoCodec:
 
     name = "cachegen-repo"
     uses_tables = False
+    section_names: ClassVar[Mapping[int, str]] = {
+        SECTION_TOKEN_SCALES: "scales",
+        SECTION_TABLES: "tables",
+        SECTION_STREAM_LENGTHS: "stream lengths",
+        SECTION_STREAMS: "streams",
+    }
 
     def encode(
         self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
