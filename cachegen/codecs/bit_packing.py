@@ -9,6 +9,8 @@ from cachegen.errors import FormatError
 
 # Symbols of b bits fill b bytes by eights.
 _GROUP = 8
+# Unpacked at a time, so that what is in between stays small beside the symbols.
+_BLOCK_GROUPS = 1 << 13
 
 U8 = npt.NDArray[np.uint8]
 
@@ -41,14 +43,16 @@ def unpack_symbols(packed: U8, bits: int, count: int) -> U8:
     if bits == 8:
         return packed.copy()
     num_groups = -(-count // _GROUP)
-    padded = np.zeros(num_groups * bits, dtype=np.uint8)
-    padded[: len(packed)] = packed
-    words = np.zeros((num_groups, _GROUP), dtype=np.uint8)
-    words[:, :bits] = padded.reshape(num_groups, bits)
-    groups = words.view("<u8").ravel()
+    padded = np.zeros((num_groups, bits), dtype=np.uint8)
+    padded.ravel()[: len(packed)] = packed
     symbols = np.empty((num_groups, _GROUP), dtype=np.uint8)
-    for i in range(_GROUP):
-        symbols[:, i] = groups >> np.uint64(bits * i) & np.uint64((1 << bits) - 1)
+    for first in range(0, num_groups, _BLOCK_GROUPS):
+        block = slice(first, min(first + _BLOCK_GROUPS, num_groups))
+        words = np.zeros((block.stop - first, _GROUP), dtype=np.uint8)
+        words[:, :bits] = padded[block]
+        groups = words.view("<u8").ravel()
+        for i in range(_GROUP):
+            symbols[block, i] = groups >> np.uint64(bits * i) & np.uint64((1 << bits) - 1)
     if symbols.ravel()[count:].any():
         raise FormatError(f"a bit behind the last of {count} symbols is set")
     return symbols.ravel()[:count]

@@ -77,11 +77,17 @@ class QuantizeCodec:
         length = packed_bytes(layout.num_elements, self._bits)
         check_section_length(self.name, SECTION_SYMBOLS, sections[SECTION_SYMBOLS], length)
         scales = torch.from_numpy(scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES])))
-        symbols = self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements)
-        x = torch.from_numpy(symbols).float().sub_(self._largest).reshape(num_scales, layout.shape.channels)
+        symbols = torch.from_numpy(self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements))
         finite = torch.finfo(layout.dtype.torch)
-        x = x.mul_(scales[:, None]).clamp_(finite.min, finite.max)
-        return x.to(layout.dtype.torch).reshape(layout.tensor_shape)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        rows = kv.view(layout.shape.rows, layout.num_tokens, layout.shape.channels)
+        # row by row: float32 values of the whole chunk would take twice the output
+        for row, row_symbols, row_scales in zip(
+            rows, symbols.view(rows.shape), scales.view(rows.shape[:2]), strict=True
+        ):
+            x = row_symbols.float().sub_(self._largest).mul_(row_scales[:, None])
+            row.copy_(x.clamp_(finite.min, finite.max))
+        return kv
 
     def _read_symbols(self, body: memoryview, count: int) -> npt.NDArray[np.uint8]:
         packed = np.frombuffer(body, dtype=np.uint8)
