@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cachegen.kernels import anchor, rans, uniform
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
@@ -27,15 +30,16 @@ class ReferenceBackend:
         deltas = anchor.quantize_deltas(delta, anchor.bins(sigmas, level))
         return Quantized(scale_bits, anchors, sigmas, deltas.transpose(0, 2, 1))
 
-    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+    def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        return anchor.reconstruct(
+        x = anchor.reconstruct(
             quantized.anchors.transpose(0, 2, 1),
             quantized.scale_bits,
             quantized.deltas.transpose(0, 2, 1),
-            anchor.bins(quantized.sigmas, level),
-            largest,
+            row_bins,
+            torch.finfo(out.dtype).max,
         )
+        out.copy_(torch.from_numpy(x))
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """See ``Backend``."""
@@ -52,6 +56,12 @@ class ReferenceBackend:
         """See ``Backend``."""
         return rans.encode_streams(symbols, tables)
 
-    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
-        return rans.decode_streams(coded, num_tokens, tables)
+        return rans.decode_streams(coded, num_tokens, tables, rows)
+
+    def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
+        """See ``Backend``; one slice after the other."""
+        size = max(1, memory // item_bytes)
+        for first in range(0, count, size):
+            work(slice(first, min(first + size, count)))
