@@ -21,14 +21,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.base import SCALE_BYTES, CodecTables, check_section_ids, check_section_length, read_scales
+from cachegen.codecs.base import (
+    DECODE_MEMORY,
+    SCALE_BYTES,
+    CodecTables,
+    check_section_ids,
+    check_section_length,
+    read_scales,
+)
 from cachegen.codecs.cachegen import as_rows
 from cachegen.codecs.published_levels import PUBLISHED_LEVELS, largest_values, row_bins
+from cachegen.codecs.published_quantizer import dequantize, quantize, token_scales
 from cachegen.errors import FormatError
+from cachegen.kernels import cast, get_backend
 from cachegen.kernels.base import F32
 from cachegen.kernels.cumulative import check_cumulative_tables, cumulative_tables
-from cachegen.kernels.range_coder import U8, Cdfs, CodedRuns, most_bytes, num_runs, run_spans
-from cachegen.kernels.scales import round_up_scales, scale_values
+from cachegen.kernels.range_coder import Cdfs, CodedRow, most_bytes, num_runs, run_spans
+from cachegen.kernels.scales import scale_values
+from cachegen.kernels.workers import map_in_threads
 from cachegen.kv import ChunkLayout
 
 SECTION_TOKEN_SCALES = 10
@@ -38,9 +48,8 @@ SECTION_STREAMS = 13
 _TABLE_ENTRY_BYTES = 2
 _LENGTH_BYTES = 4
 _FLOAT16_INFINITY = 0x7C00
-_BFLOAT16_LARGEST = 0x7F7F
-
-U16 = npt.NDArray[np.uint16]
+# Symbol and value of one element while its row is decoded.
+_DECODE_BYTES = 1 + 4
 
 
 class CachegenRepoCodec:
@@ -66,14 +75,21 @@ class CachegenRepoCodec:
         assert level is not None
         x = as_rows(kv)
         scale_bits, scales = token_scales(x, kv.dtype)
-        symbols = quantize(x, scales, largest_values(row_bins(level, kv.shape[0])))
-        cdfs = cumulative_tables(symbols, PUBLISHED_LEVELS[level].table_bins)
-        coded = numba_range.encode_runs(symbols, cdfs)
+        largest = largest_values(row_bins(level, kv.shape[0]))
+        num_bins = PUBLISHED_LEVELS[level].table_bins
+
+        def encode_row(row: int) -> tuple[Cdfs, CodedRow]:
+            symbols = quantize(x[row], scales[row], int(largest[row]))
+            cdfs = cumulative_tables(symbols, num_bins)
+            return cdfs, numba_range.encode_row(symbols, cdfs)
+
+        encoded = map_in_threads(encode_row, range(len(x)))
+        lengths, streams = _by_run([coded for _, coded in encoded])
         return {
             SECTION_TOKEN_SCALES: scale_bits.astype("<u2").tobytes(),
-            SECTION_TABLES: cdfs.astype("<u2").tobytes(),
-            SECTION_STREAM_LENGTHS: coded.lengths.astype("<i4").tobytes(),
-            SECTION_STREAMS: coded.data.tobytes(),
+            SECTION_TABLES: np.stack([cdfs for cdfs, _ in encoded]).astype("<u2").tobytes(),
+            SECTION_STREAM_LENGTHS: lengths.astype("<i4").tobytes(),
+            SECTION_STREAMS: streams,
         }
 
     def decode(
@@ -92,19 +108,25 @@ class CachegenRepoCodec:
         check_section_ids(
             self.name, sections, (SECTION_TOKEN_SCALES, SECTION_TABLES, SECTION_STREAM_LENGTHS, SECTION_STREAMS)
         )
+        num_rows, num_tokens, channels = layout.shape.rows, layout.num_tokens, layout.shape.channels
         scales = self._read_scales(sections[SECTION_TOKEN_SCALES], layout)
         cdfs = self._read_tables(sections[SECTION_TABLES], layout, PUBLISHED_LEVELS[level].table_bins)
-        coded = self._read_runs(sections, layout)
+        coded = self._read_rows(sections, layout)
         largest = largest_values(row_bins(level, layout.shape.num_layers))
-        try:
-            symbols = numba_range.decode_runs(coded, layout.num_tokens, cdfs)
-            check_symbols(symbols, largest)
-        except FormatError as error:
-            raise FormatError(f"codec {self.name}: section {SECTION_STREAMS}: {error}") from error
         kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
-        rows = kv.view(layout.shape.rows, layout.num_tokens, layout.shape.channels)
-        for row in range(layout.shape.rows):
-            rows[row].copy_(torch.from_numpy(dequantize(symbols[row], scales[row], int(largest[row]))))
+        out = kv.view(num_rows, num_tokens, channels)
+
+        def decode_rows(which: slice) -> None:
+            for row in range(*which.indices(num_rows)):
+                try:
+                    symbols = numba_range.decode_row(coded[row], num_tokens, cdfs[row])
+                    x = dequantize(symbols, scales[row], int(largest[row]))
+                except FormatError as error:
+                    raise FormatError(f"codec {self.name}: section {SECTION_STREAMS}: row {row}: {error}") from error
+                cast.store(x[None], out[row : row + 1])
+
+        row_bytes = num_tokens * channels * _DECODE_BYTES
+        get_backend("numba").each(decode_rows, num_rows, row_bytes, int(layout.num_bytes * DECODE_MEMORY))
         return kv
 
     def _read_scales(self, body: memoryview, layout: ChunkLayout) -> F32:
@@ -115,7 +137,7 @@ class CachegenRepoCodec:
             return bits.view(np.float16).astype(np.float32).reshape(rows, num_tokens)
         return scale_values(read_scales(self.name, SECTION_TOKEN_SCALES, body)).reshape(rows, num_tokens)
 
-    def _read_tables(self, body: memoryview, layout: ChunkLayout, num_bins: int) -> Cdfs:
+    def _read_tables(self, body: memoryview, layout: ChunkLayout, num_bins: int) -> npt.NDArray[np.uint16]:
         shape = (layout.shape.rows, layout.shape.channels, num_bins + 1)
         check_section_length(self.name, SECTION_TABLES, body, int(np.prod(shape)) * _TABLE_ENTRY_BYTES)
         cdfs = np.frombuffer(body, dtype="<u2").astype(np.uint16).reshape(shape)
@@ -125,8 +147,8 @@ class CachegenRepoCodec:
             raise FormatError(f"codec {self.name}: section {SECTION_TABLES}: {error}") from error
         return cdfs
 
-    def _read_runs(self, sections: Mapping[int, memoryview], layout: ChunkLayout) -> CodedRuns:
-        """Bitstreams, each as long as one of its number of symbols can be."""
+    def _read_rows(self, sections: Mapping[int, memoryview], layout: ChunkLayout) -> list[CodedRow]:
+        """Bitstreams of each row, none longer than its number of symbols can make it."""
         body = sections[SECTION_STREAM_LENGTHS]
         shape = (num_runs(layout.num_tokens), layout.shape.rows, layout.shape.channels)
         check_section_length(self.name, SECTION_STREAM_LENGTHS, body, int(np.prod(shape)) * _LENGTH_BYTES)
@@ -139,51 +161,25 @@ class CachegenRepoCodec:
                 f"codec {self.name}: section {SECTION_STREAM_LENGTHS}: bitstream of run {run}, row {row}, channel "
                 f"{channel} has {lengths[run, row, channel]} bytes, must be in 1..{most[run, 0, 0]}"
             )
-        data = sections[SECTION_STREAMS]
-        check_section_length(self.name, SECTION_STREAMS, data, int(lengths.sum(dtype=np.int64)))
-        return CodedRuns(lengths, np.frombuffer(data, dtype=np.uint8).copy())
+        streams = sections[SECTION_STREAMS]
+        check_section_length(self.name, SECTION_STREAMS, streams, int(lengths.sum(dtype=np.int64)))
+        return _by_row(lengths, np.frombuffer(streams, dtype=np.uint8))
 
 
-def token_scales(x: F32, dtype: torch.dtype) -> tuple[U16, F32]:
-    """Largest magnitude of each token of ``x (rows, tokens, channels)``: its 16 bits and its value, ``(rows, tokens)``.
-
-    Exact in the tensor's own dtype; that of a float32 tensor, which the published code never meets, is rounded up to
-    bfloat16, or down to its largest finite number.
-    """
-    largest = np.abs(x).max(axis=2)
-    if dtype == torch.float16:
-        return largest.astype(np.float16).view(np.uint16), largest
-    bits = np.minimum(round_up_scales(largest, 1), np.uint16(_BFLOAT16_LARGEST))
-    return bits, scale_values(bits)
+def _by_run(coded: list[CodedRow]) -> tuple[npt.NDArray[np.int32], bytes]:
+    """Lengths ``(runs, rows, channels)`` and bitstreams of all rows, in the order of the chunk: run by run."""
+    lengths = np.stack([row.lengths for row in coded], axis=1)
+    ends = [np.cumsum(row.lengths.sum(axis=1, dtype=np.int64)) for row in coded]
+    pieces = [np.split(row.data, row_ends[:-1]) for row, row_ends in zip(coded, ends, strict=True)]
+    return lengths, b"".join(piece.tobytes() for run in zip(*pieces, strict=True) for piece in run)
 
 
-def quantize(x: F32, scales: F32, largest: npt.NDArray[np.int64]) -> U8:
-    """Symbols ``(rows, channels, tokens)`` in 0..2M: ``round(x * (M / scale) + M)`` in float32, half to even.
-
-    A token of zeros has the symbol M throughout. A scale below 2**-122, whose quotient overflows, gets the largest
-    quotient there is.
-    """
-    rows, num_tokens, channels = x.shape
-    symbols = np.empty((rows, channels, num_tokens), dtype=np.uint8)
-    for row in range(rows):
-        divisors = np.where(scales[row] > 0, scales[row], 1).astype(np.float64)
-        factors = np.minimum(largest[row] / divisors, np.finfo(np.float32).max).astype(np.float32)
-        symbols[row] = np.rint(x[row] * factors[:, None] + np.float32(largest[row])).T
-    return symbols
-
-
-def dequantize(symbols: U8, scales: F32, largest: int) -> F32:
-    """Values ``(tokens, channels)`` of one row's ``symbols (channels, tokens)``: ``(symbol - M) / M * scale``."""
-    x = symbols.T.astype(np.float32)
-    x -= np.float32(largest)
-    x /= np.float32(largest)
-    x *= scales[:, None]
-    return x
-
-
-def check_symbols(symbols: U8, largest: npt.NDArray[np.int64]) -> None:
-    """Refuse symbols beyond those of their layer, which its table gives room to nevertheless."""
-    bad = symbols.max(axis=(1, 2)) > 2 * largest
-    if bad.any():
-        row = int(bad.argmax())
-        raise FormatError(f"row {row} has symbol {symbols[row].max()}, at most {2 * largest[row]}")
+def _by_row(lengths: npt.NDArray[np.int32], streams: npt.NDArray[np.uint8]) -> list[CodedRow]:
+    """Inverse of ``_by_run``."""
+    num_rows = lengths.shape[1]
+    ends = np.cumsum(lengths.sum(axis=2, dtype=np.int64).ravel())
+    pieces = np.split(streams, ends[:-1])
+    return [
+        CodedRow(np.ascontiguousarray(lengths[:, row]), np.concatenate(pieces[row::num_rows]))
+        for row in range(num_rows)
+    ]

@@ -141,12 +141,12 @@ class PaperVariant:
             coded = read_streams(
                 sections[SECTION_ANCHOR_STREAMS], scale_bits.shape[1], tables.anchors, anchor.ANCHOR_LARGEST
             )
-            anchors = self._backend.decode_streams(coded, scale_bits.shape[1], tables.anchors)
+            anchors = self._backend.decode_streams(coded, scale_bits.shape[1], tables.anchors, slice(None))
         if SECTION_DELTA_STREAMS in sections:
             sigmas = np.frombuffer(sections[SECTION_DELTA_SIGMAS], "<f4").astype(np.float32)
             num_others = layout.num_tokens - scale_bits.shape[1]
             coded = read_streams(sections[SECTION_DELTA_STREAMS], num_others, tables.others, anchor.DELTA_LARGEST)
-            others = self._backend.decode_streams(coded, num_others, tables.others)
+            others = self._backend.decode_streams(coded, num_others, tables.others, slice(None))
         quantized = Quantized(scale_bits, anchors, sigmas, others)
         x = self.dequantize(quantized, level, torch.finfo(layout.dtype.torch).max)
         return torch.from_numpy(x).to(layout.dtype.torch).reshape(layout.tensor_shape)

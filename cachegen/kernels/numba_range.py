@@ -19,7 +19,7 @@ from cachegen.kernels.range_coder import (
     RUN_TOKENS,
     U8,
     Cdfs,
-    CodedRuns,
+    CodedRow,
     most_bytes,
     num_runs,
     run_spans,
@@ -37,24 +37,23 @@ _LEAST_READ = np.uint64(56)
 _EXPONENT_SHIFT, _EXPONENT_BIAS = np.uint64(52), np.uint64(1022)
 
 
-def encode_runs(symbols: U8, cdfs: Cdfs) -> CodedRuns:
-    """See ``cachegen.kernels.range_coder.encode_runs``."""
-    rows, channels, num_tokens = symbols.shape
-    room = sum(most_bytes(end - first) for first, end in run_spans(num_tokens)) * rows * channels
+def encode_row(symbols: U8, cdfs: Cdfs) -> CodedRow:
+    """See ``cachegen.kernels.range_coder.encode_row``."""
+    channels, num_tokens = symbols.shape
+    room = channels * sum(most_bytes(end - first) for first, end in run_spans(num_tokens))
     # pages that are not written cost nothing
     data = np.empty(room, dtype=np.uint8)
-    lengths = np.empty((num_runs(num_tokens), rows, channels), dtype=np.int32)
+    lengths = np.empty((num_runs(num_tokens), channels), dtype=np.int32)
     end = _encode_kernel(np.ascontiguousarray(symbols), cdfs, lengths, data)
-    return CodedRuns(lengths, data[:end].copy())
+    return CodedRow(lengths, data[:end].copy())
 
 
-def decode_runs(coded: CodedRuns, num_tokens: int, cdfs: Cdfs) -> U8:
-    """See ``cachegen.kernels.range_coder.decode_runs``."""
-    rows, channels, _ = cdfs.shape
-    symbols = np.empty((rows, channels, num_tokens), dtype=np.uint8)
-    run, row, channel = _decode_kernel(coded.lengths, coded.data, cdfs, symbols)
+def decode_row(coded: CodedRow, num_tokens: int, cdfs: Cdfs) -> U8:
+    """See ``cachegen.kernels.range_coder.decode_row``."""
+    symbols = np.empty((len(cdfs), num_tokens), dtype=np.uint8)
+    run, channel = _decode_kernel(coded.lengths, coded.data, cdfs, symbols)
     if run >= 0:
-        raise unsound_stream(run, row, channel)
+        raise unsound_stream(run, channel)
     return symbols
 
 
@@ -75,18 +74,18 @@ def _load_cdf(cdf: Array, starts: Array) -> None:
 
 @kernel
 def _encode_kernel(symbols: Array, cdfs: Array, lengths: Array, data: Array) -> int:
-    rows, channels, num_tokens = symbols.shape
-    starts = np.empty(cdfs.shape[2], dtype=np.uint32)
+    """Write all bitstreams; returns the end of the last."""
+    channels, num_tokens = symbols.shape
+    starts = np.empty(cdfs.shape[1], dtype=np.uint32)
     at = 0
     for run in range(lengths.shape[0]):
         first = run * RUN_TOKENS
         end = min(first + RUN_TOKENS, num_tokens)
-        for row in range(rows):
-            for channel in range(channels):
-                _load_cdf(cdfs[row, channel], starts)
-                stream_end = _encode_stream(symbols[row, channel, first:end], starts, data, at)
-                lengths[run, row, channel] = stream_end - at
-                at = stream_end
+        for channel in range(channels):
+            _load_cdf(cdfs[channel], starts)
+            stream_end = _encode_stream(symbols[channel, first:end], starts, data, at)
+            lengths[run, channel] = stream_end - at
+            at = stream_end
     return at
 
 
@@ -153,22 +152,21 @@ def _put_pending(
 
 
 @kernel
-def _decode_kernel(lengths: Array, data: Array, cdfs: Array, symbols: Array) -> tuple[int, int, int]:
-    """Fill ``symbols``; returns the place of the first unsound bitstream, or a negative run."""
-    rows, channels, num_tokens = symbols.shape
-    starts = np.empty(cdfs.shape[2], dtype=np.uint32)
+def _decode_kernel(lengths: Array, data: Array, cdfs: Array, symbols: Array) -> tuple[int, int]:
+    """Fill ``symbols``; returns run and channel of the first unsound bitstream, or a negative run."""
+    channels, num_tokens = symbols.shape
+    starts = np.empty(cdfs.shape[1], dtype=np.uint32)
     at = 0
     for run in range(lengths.shape[0]):
         first = run * RUN_TOKENS
         end = min(first + RUN_TOKENS, num_tokens)
-        for row in range(rows):
-            for channel in range(channels):
-                _load_cdf(cdfs[row, channel], starts)
-                stream = data[at : at + lengths[run, row, channel]]
-                if not _decode_stream(stream, starts, symbols[row, channel, first:end]):
-                    return run, row, channel
-                at += len(stream)
-    return -1, 0, 0
+        for channel in range(channels):
+            _load_cdf(cdfs[channel], starts)
+            stream = data[at : at + lengths[run, channel]]
+            if not _decode_stream(stream, starts, symbols[channel, first:end]):
+                return run, channel
+            at += len(stream)
+    return -1, 0
 
 
 @kernel

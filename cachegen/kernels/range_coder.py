@@ -23,13 +23,13 @@ HALF = 0x8000_0000
 QUARTER = 0x4000_0000
 
 U8 = npt.NDArray[np.uint8]
-# (rows, channels, entries): entry i is where symbol i starts; the last one is 0xFFFF and stands for 0x10000.
+# (channels, entries): entry i is where symbol i starts; the last one is 0xFFFF and stands for 0x10000.
 Cdfs = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
-class CodedRuns:
-    """Bitstreams back to back, by run, then row, then channel; ``lengths (runs, rows, channels)`` in bytes."""
+class CodedRow:
+    """Bitstreams of a row back to back, by run, then channel; ``lengths (runs, channels)`` in bytes."""
 
     lengths: npt.NDArray[np.int32]
     data: U8
@@ -54,37 +54,37 @@ def most_bytes(run_tokens: int) -> int:
     return 2 * run_tokens + 1
 
 
-def encode_runs(symbols: U8, cdfs: Cdfs) -> CodedRuns:
-    """Bitstreams of ``symbols (rows, channels, tokens)``, each below the entries of its table less one."""
-    rows, channels, num_tokens = symbols.shape
+def encode_row(symbols: U8, cdfs: Cdfs) -> CodedRow:
+    """Bitstreams of ``symbols (channels, tokens)``, each below the entries of its table less one."""
+    channels, num_tokens = symbols.shape
     streams = [
-        _encode(symbols[row, channel, first:end].tolist(), cdfs[row, channel].tolist())
+        _encode(symbols[channel, first:end].tolist(), cdfs[channel].tolist())
         for first, end in run_spans(num_tokens)
-        for row, channel in np.ndindex(rows, channels)
+        for channel in range(channels)
     ]
-    lengths = np.array([len(stream) for stream in streams], dtype=np.int32).reshape(-1, rows, channels)
-    return CodedRuns(lengths, np.frombuffer(bytearray(b"".join(streams)), dtype=np.uint8))
+    lengths = np.array([len(stream) for stream in streams], dtype=np.int32).reshape(-1, channels)
+    return CodedRow(lengths, np.frombuffer(bytearray(b"".join(streams)), dtype=np.uint8))
 
 
-def decode_runs(coded: CodedRuns, num_tokens: int, cdfs: Cdfs) -> U8:
-    """Symbols ``(rows, channels, tokens)``; FormatError names the first bitstream that is not its symbols' own."""
-    rows, channels, _ = cdfs.shape
-    symbols = np.empty((rows, channels, num_tokens), dtype=np.uint8)
+def decode_row(coded: CodedRow, num_tokens: int, cdfs: Cdfs) -> U8:
+    """Symbols ``(channels, tokens)``; FormatError names the first bitstream that is not its symbols' own."""
+    channels = len(cdfs)
+    symbols = np.empty((channels, num_tokens), dtype=np.uint8)
     at = 0
     for run, (first, end) in enumerate(run_spans(num_tokens)):
-        for row, channel in np.ndindex(rows, channels):
-            stream = coded.data[at : at + coded.lengths[run, row, channel]].tobytes()
-            decoded = _decode(stream, end - first, cdfs[row, channel].tolist())
+        for channel in range(channels):
+            stream = coded.data[at : at + coded.lengths[run, channel]].tobytes()
+            decoded = _decode(stream, end - first, cdfs[channel].tolist())
             if decoded is None:
-                raise unsound_stream(run, row, channel)
-            symbols[row, channel, first:end] = decoded
+                raise unsound_stream(run, channel)
+            symbols[channel, first:end] = decoded
             at += len(stream)
     return symbols
 
 
-def unsound_stream(run: int, row: int, channel: int) -> FormatError:
+def unsound_stream(run: int, channel: int) -> FormatError:
     """The error of a bitstream that no encoder wrote."""
-    return FormatError(f"bitstream of run {run}, row {row}, channel {channel} does not end where its symbols do")
+    return FormatError(f"bitstream of run {run}, channel {channel} does not end where its symbols do")
 
 
 def _narrowed(low: int, high: int, symbol: int, cdf: list[int]) -> tuple[int, int]:

@@ -125,7 +125,7 @@ def test_the_sound_tables_of_another_chunk_are_refused(level):
     other = unpack(encode(make_chunk(tokens=60, seed=5), level))
     forged = with_section(encode(make_chunk(tokens=60), level), SECTION_TABLES, bytes(other.sections[SECTION_TABLES]))
 
-    with pytest.raises(FormatError, match="section 13: bitstream of run 0, row 0, channel 0"):
+    with pytest.raises(FormatError, match=r"section 13: row [0-5]: bitstream of run 0, channel"):
         decode_chunk(forged, None)
 
 

@@ -164,14 +164,14 @@ def test_bitstreams_one_byte_shorter_and_longer_are_refused():
     lengths = struct.unpack_from("<ii", body, 0)
     struct.pack_into("<ii", body, 0, lengths[0] - 1, lengths[1] + 1)
 
-    refused(with_section(data, SECTION_STREAM_LENGTHS, bytes(body)), "section 13: bitstream of run 0, row 0, channel 0")
+    refused(with_section(data, SECTION_STREAM_LENGTHS, bytes(body)), "section 13: row 0: bitstream of run 0, channel 0")
 
 
 def test_symbols_that_the_layer_does_not_have_are_refused():
     """At the default level the second layer's keys have 15 values, in a table with room for 32."""
     finest = encoded("cachegen-repo-0")
 
-    refused(with_field(finest, 32, "B", 1), r"section 13: row 2 has symbol \d+, at most 14")
+    refused(with_field(finest, 32, "B", 1), r"section 13: row [23]: symbol \d+, at most 14")
 
 
 def test_one_token_chunk_with_delta_sections_is_refused():

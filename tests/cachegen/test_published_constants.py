@@ -10,10 +10,9 @@ from cachegen.codecs.cachegen_repo import (
     SECTION_STREAMS,
     SECTION_TABLES,
     SECTION_TOKEN_SCALES,
-    quantize,
-    token_scales,
 )
 from cachegen.codecs.published_levels import PUBLISHED_LEVELS, largest_values, row_bins
+from cachegen.codecs.published_quantizer import quantize, token_scales
 from cachegen.codecs.quantize import SECTION_SYMBOLS
 from cachegen.container import unpack
 from cachegen.encoding import Encoding, parse_encoding
@@ -110,10 +109,10 @@ def test_published_scale_is_the_largest_magnitude_over_all_channels_in_16_bits()
 
 
 def test_published_symbols_round_half_to_even_about_m():
-    x = np.array([[[7.0, 0.5, 1.5, 2.5, -0.5, -1.5, -7.0, 0.0]]], dtype=np.float32)
+    x = np.array([[7.0, 0.5, 1.5, 2.5, -0.5, -1.5, -7.0, 0.0]], dtype=np.float32)
 
-    symbols = quantize(x, np.array([[7.0]], dtype=np.float32), np.array([7]))
-    assert symbols[0, :, 0].tolist() == [14, 8, 8, 10, 6, 6, 0, 7]
+    symbols = quantize(x, np.array([7.0], dtype=np.float32), 7)
+    assert symbols[:, 0].tolist() == [14, 8, 8, 10, 6, 6, 0, 7]
 
 
 # The published code's tables and bitstreams.
@@ -129,15 +128,15 @@ def test_tables_have_33_entries_at_the_two_finer_levels_and_17_at_the_coarsest()
 
 def test_cumulative_table_of_a_known_histogram():
     """Four tokens with the symbols 0, 0, 1, 3: (65535 - 32) * below / 4 + i, worked out by hand."""
-    cdf = cumulative_tables(np.array([[[0, 3, 0, 1]]], dtype=np.uint8), 32)[0, 0]
+    cdf = cumulative_tables(np.array([[0, 3, 0, 1]], dtype=np.uint8), 32)[0]
 
     assert cdf[:5].tolist() == [0, 32751 + 1, 49127 + 2, 49127 + 3, 65503 + 4]
     assert cdf[5:].tolist() == list(range(65508, 65536))
 
 
 def test_more_tokens_than_16_bits_count_make_a_sound_table():
-    symbols = np.full((1, 1, 70_001), 15, dtype=np.uint8)
-    cdf = cumulative_tables(symbols, 32)[0, 0]
+    symbols = np.full((1, 70_001), 15, dtype=np.uint8)
+    cdf = cumulative_tables(symbols, 32)[0]
 
     assert cdf.tolist() == [*range(16), *range(65503 + 16, 65536)]
 
@@ -145,11 +144,11 @@ def test_more_tokens_than_16_bits_count_make_a_sound_table():
 @pytest.mark.parametrize("coder", [range_coder, numba_range], ids=["reference", "numba"])
 def test_bitstream_of_one_bit_symbols_is_those_bits_and_the_two_that_end_it(coder):
     """Halves: each symbol settles one bit, nothing is put off; low ends at 0, so 0 and one pending 1 follow."""
-    halves = np.array([0, 0x8000, 0xFFFF], dtype=np.uint16).reshape(1, 1, -1)
-    coded = coder.encode_runs(np.array([[[1, 0, 1, 1]]], dtype=np.uint8), halves)
+    halves = np.array([0, 0x8000, 0xFFFF], dtype=np.uint16).reshape(1, -1)
+    coded = coder.encode_row(np.array([[1, 0, 1, 1]], dtype=np.uint8), halves)
 
     assert coded.data.tolist() == [0b1011_01_00]
-    assert coded.lengths.tolist() == [[[1]]]
+    assert coded.lengths.tolist() == [[1]]
 
 
 def test_runs_are_256_tokens_with_a_32_bit_length_for_each_layer_and_channel():
