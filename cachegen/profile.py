@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, SYMBOL_LARGEST, T
 from cachegen.kv import KVShape
 from cachegen.profile_arrays import named_arrays, named_tables, read_tables, transform_header
 from cachegen.strict_json import parse_object, shown
+from cachegen.whole_file import write_whole
 
 PROFILE_SCHEMA = 3
 _METADATA_KEY = "cachegen_profile"
@@ -107,17 +106,7 @@ class Profile:
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
-    data = save(dict(named_arrays(profile.tables)), metadata=metadata)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, save(dict(named_arrays(profile.tables)), metadata=metadata))
 
 
 def load_profile(path: str | Path) -> Profile:

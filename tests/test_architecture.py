@@ -15,22 +15,23 @@ LIBRARY, TESTBED = sorted((ROOT / "cachegen").rglob("*.py")), sorted((ROOT / "te
 
 # Each layer of the library may import from itself and from those below it.
 LAYERS = [
-    {"errors", "cache_dir", "calibration_texts"},
-    {"strict_json"},
+    {"errors", "cache_dir", "calibration_texts", "held_out_text", "provenance", "whole_file"},
+    {"input_file", "strict_json"},
     {"kv", "encoding", "chunking", "stage_clock", "estimates"},
     {"kernels"},
     {"codecs", "controllers"},
     {"container", "manifest"},
     {"profile_arrays", "transform_moments", "attention_fit", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},
-    {"profile_builder"},
-    {"pipeline", "sources", "server", "kv_cache", "default_model"},
+    {"profile_builder", "profile_cache", "kv_file"},
+    {"pipeline", "sources", "server", "kv_cache", "default_model", "quality"},
     {"model_shape", "model_lengths", "model_fingerprint", "generation_options"},
-    {"model"},
+    {"model", "inspection"},
     {"model_probe", "own_text", "attention_capture", "query_moments", "sensitivity", "assembly"},
     {"calibration", "held_out"},
     {"loader"},
-    {"measure", "api"},
+    {"measure", "api", "benchmark", "ablation"},
+    {"commands"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -46,8 +47,10 @@ ONLY_IN = {
         "cachegen/default_model.py",
     },
     "numba": {"cachegen/kernels"},
-    "matplotlib": {"testbed/plot.py"},
-    "rich": {"testbed/console.py"},
+    "matplotlib": {"testbed/plot.py", "cachegen/benchmark/plot.py"},
+    "rich": {"testbed/console.py", "cachegen/commands/terminal.py"},
+    "constriction": {"cachegen/benchmark/coders.py"},
+    "zstandard": {"cachegen/benchmark/lossless.py"},
     "aiohttp": {"cachegen/server.py", "cachegen/sources.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ class RawCodec:
     """Stores every element as it is, little-endian, in the order of the chunk tensor."""
 
     name = "raw"
+    section_names: ClassVar[Mapping[int, str]] = {SECTION_ELEMENTS: "elements"}
     uses_tables = False
 
     def encode(

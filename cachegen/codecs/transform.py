@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,10 @@ class TransformCodec:
     """
 
     name = "transform"
+    section_names: ClassVar[Mapping[int, str]] = {
+        SECTION_EXACT_TOKENS: "exact tokens",
+        SECTION_COEFFICIENTS: "coefficient streams",
+    }
     uses_tables = True
 
     def __init__(self, backend: str) -> None:
