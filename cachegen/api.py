@@ -73,6 +73,14 @@ def generate_with_kv(model: LanguageModel, cache: KVCache, question: str | Seque
     -------
     Generation
         With an uncompressed cache, the very tokens that ``generate`` gives on context and question together.
+
+    Raises
+    ------
+    InvalidInputError
+        No question, or an option that transformers does not know or that cannot be followed: it needs several
+        sequences, it says what the cache says, or it leads beyond what the model was made for.
+    MismatchError
+        The cache is another model's.
     """
     question_ids = model.tokenize(question) if isinstance(question, str) else list(question)
     token_ids = model.generate(cache, question_ids, **options)
