@@ -100,6 +100,11 @@ class ChunkLayout:
         return self.shape.rows * self.num_tokens * self.shape.channels
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of the chunk tensor."""
+        return self.num_elements * self.dtype.item_bytes
+
+    @property
     def tensor_shape(self) -> tuple[int, int, int, int, int]:
         """Shape of the chunk tensor."""
         return self.shape.chunk_shape(self.num_tokens)

@@ -17,6 +17,7 @@ from cachegen.model import LanguageModel
 # Every fourth query, and four of the positions that it may look back to, describe a head well.
 _QUERY_STRIDE = 4
 _LOOKS_BACK = 4
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
 class QueryMoments(TorchFunctionMode):
@@ -28,7 +29,8 @@ class QueryMoments(TorchFunctionMode):
     Parameters
     ----------
     model : LanguageModel
-        Attention has to go through ``torch.nn.functional.scaled_dot_product_attention``.
+        Attention has to go through ``torch.nn.functional.scaled_dot_product_attention``, or be written out as a product
+        of queries and transposed keys; it is run on an empty cache.
     rotary : Rotary
         How its keys turn.
     """
@@ -45,9 +47,16 @@ class QueryMoments(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """See ``TorchFunctionMode``."""
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func is torch.nn.functional.scaled_dot_product_attention or self._scores(func, args):
             self._seen.append(args[0][0, :, ::_QUERY_STRIDE].detach().float().cpu())
         return func(*args, **(kwargs or {}))
+
+    def _scores(self, func: Callable[..., Any], args: Sequence[Any]) -> bool:
+        """Whether this is the product of queries and transposed keys, in attention that is written out."""
+        if func not in _PRODUCTS or len(args) < 2 or args[0].ndim != 4 or args[1].ndim != 4:
+            return False
+        _, _, tokens, dim = args[0].shape
+        return bool(dim == self._shape.head_dim and args[1].shape[2:] == (dim, tokens))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

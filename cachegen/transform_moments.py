@@ -20,6 +20,17 @@ F64 = npt.NDArray[np.float64]
 class TransformMoments:
     """Gathers second moments and a sample of tokens, in memory that does not grow with the contexts.
 
+    A unit has 2,880 channels at most, so its moments take 33 MB; a sampled token takes 2 bytes an element:
+
+    ====================================  ==================  =======
+    model, layers x KV heads x head size  moments             sample
+    ====================================  ==================  =======
+    7B, 32 x 32 x 128                     94 units, 2.9 GB    3.2 GB
+    8B grouped, 32 x 8 x 128              24 units, 0.7 GB    0.8 GB
+    ====================================  ==================  =======
+
+    :meth:`covariances` copies the moments once.
+
     Parameters
     ----------
     shape : KVShape

@@ -25,7 +25,8 @@ LAYERS = [
     {"profile"},
     {"profile_builder", "profile_cache", "kv_file"},
     {"pipeline", "sources", "server", "kv_cache", "default_model", "quality"},
-    {"model", "inspection"},
+    {"model_shape", "model_lengths", "model_fingerprint", "generation_options", "inspection"},
+    {"model"},
     {"model_probe", "own_text", "query_moments", "sensitivity", "assembly"},
     {"calibration", "held_out"},
     {"loader"},
@@ -39,7 +40,12 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Packages that only these modules may import, at any depth of a function.
 ONLY_IN = {
     "mininet": {"testbed/network.py", "testbed/hosts.py", "testbed/topologies"},
-    "transformers": {"cachegen/model.py", "cachegen/kv_cache.py", "cachegen/default_model.py"},
+    "transformers": {
+        "cachegen/model.py",
+        "cachegen/model_shape.py",
+        "cachegen/kv_cache.py",
+        "cachegen/default_model.py",
+    },
     "numba": {"cachegen/kernels"},
     "matplotlib": {"testbed/plot.py", "cachegen/benchmark/plot.py"},
     "rich": {"testbed/console.py", "cachegen/commands/terminal.py"},

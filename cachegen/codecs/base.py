@@ -16,6 +16,8 @@ from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout
 
 SCALE_BYTES = 2
+# What decoding takes beside the chunk tensor, as a multiple of it.
+DECODE_MEMORY = 1.25
 _BFLOAT16_INFINITY = 0x7F80
 
 

@@ -13,17 +13,19 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import (
+    DECODE_MEMORY,
     SCALE_BYTES,
     CodecTables,
     check_section_ids,
     check_section_length,
     read_scales,
 )
-from cachegen.codecs.streams import read_streams, write_streams
+from cachegen.codecs.row_streams import RowStreams
+from cachegen.codecs.streams import write_streams
 from cachegen.errors import FormatError
 from cachegen.kernels import get_backend
-from cachegen.kernels.anchor import ANCHOR_LARGEST, DELTA_LARGEST, SIGMA_LARGEST, num_deltas, num_groups
-from cachegen.kernels.base import F32, Backend, Quantized, Symbols
+from cachegen.kernels.anchor import ANCHOR_LARGEST, DELTA_LARGEST, SIGMA_LARGEST, bins, num_deltas, num_groups
+from cachegen.kernels.base import F32, Backend, Quantized
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout
 
@@ -32,6 +34,8 @@ SECTION_ANCHOR_STREAMS = 5
 SECTION_DELTA_SIGMAS = 6
 SECTION_DELTA_STREAMS = 7
 SIGMA_BYTES = 4
+# Symbols and values of one element while its row is decoded.
+_DECODE_BYTES = 4 + 4
 
 
 class CachegenCodec:
@@ -90,50 +94,45 @@ class CachegenCodec:
         del first_token
         assert level is not None
         assert tables is not None
-        quantized = self._read(sections, layout, tables.anchors, tables.deltas[level])
-        x = self._backend.dequantize(quantized, level, torch.finfo(layout.dtype.torch).max)
-        return torch.from_numpy(x).to(layout.dtype.torch).reshape(layout.tensor_shape)
-
-    def _read(
-        self,
-        sections: Mapping[int, memoryview],
-        layout: ChunkLayout,
-        anchor_tables: FrequencyTables,
-        delta_tables: FrequencyTables,
-    ) -> Quantized:
-        rows, channels = layout.shape.rows, layout.shape.channels
-        groups, deltas = num_groups(layout.num_tokens), num_deltas(layout.num_tokens)
+        groups, num_coded = num_groups(layout.num_tokens), num_deltas(layout.num_tokens)
         ids: tuple[int, ...] = (SECTION_ANCHOR_SCALES, SECTION_ANCHOR_STREAMS)
-        if deltas:
+        if num_coded:
             ids += (SECTION_DELTA_SIGMAS, SECTION_DELTA_STREAMS)
         check_section_ids(self.name, sections, ids)
-        scales = sections[SECTION_ANCHOR_SCALES]
-        check_section_length(self.name, SECTION_ANCHOR_SCALES, scales, rows * groups * SCALE_BYTES)
-        scale_bits = read_scales(self.name, SECTION_ANCHOR_SCALES, scales).reshape(rows, groups)
-        anchors = self._read_symbols(sections, SECTION_ANCHOR_STREAMS, groups, anchor_tables, ANCHOR_LARGEST)
-        if not deltas:
-            nothing = np.empty((rows, channels, 0), dtype=np.int32)
-            return Quantized(scale_bits, anchors, np.zeros(rows, dtype=np.float32), nothing)
-        check_section_length(self.name, SECTION_DELTA_SIGMAS, sections[SECTION_DELTA_SIGMAS], rows * SIGMA_BYTES)
-        sigmas = self._read_sigmas(sections[SECTION_DELTA_SIGMAS])
-        symbols = self._read_symbols(sections, SECTION_DELTA_STREAMS, deltas, delta_tables, DELTA_LARGEST)
-        return Quantized(scale_bits, anchors, sigmas, symbols)
+        rows = layout.shape.rows
+        scale_bits = self._read_scales(sections[SECTION_ANCHOR_SCALES], rows, groups)
+        sigmas = self._read_sigmas(sections[SECTION_DELTA_SIGMAS], rows) if num_coded else np.zeros(rows, np.float32)
+        row_bins = bins(sigmas, level)
+        anchors = self._streams(sections, SECTION_ANCHOR_STREAMS, tables.anchors, groups, ANCHOR_LARGEST)
+        deltas = self._streams(sections, SECTION_DELTA_STREAMS, tables.deltas[level], num_coded, DELTA_LARGEST)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        out = kv.view(rows, layout.num_tokens, layout.shape.channels)
 
-    def _read_symbols(
+        def decode_rows(which: slice) -> None:
+            part = Quantized(scale_bits[which], anchors.decode(which), sigmas[which], deltas.decode(which))
+            self._backend.dequantize(part, row_bins[which], out[which])
+
+        row_bytes = layout.num_tokens * layout.shape.channels * _DECODE_BYTES
+        self._backend.each(decode_rows, rows, row_bytes, int(layout.num_bytes * DECODE_MEMORY))
+        return kv
+
+    def _streams(
         self,
         sections: Mapping[int, memoryview],
         section_id: int,
-        num_tokens: int,
         tables: FrequencyTables,
+        num_tokens: int,
         largest: int,
-    ) -> Symbols:
-        try:
-            coded = read_streams(sections[section_id], num_tokens, tables, largest)
-            return self._backend.decode_streams(coded, num_tokens, tables)
-        except FormatError as error:
-            raise FormatError(f"codec {self.name}: section {section_id}: {error}") from error
+    ) -> RowStreams:
+        place = f"codec {self.name}: section {section_id}"
+        return RowStreams(place, sections.get(section_id), tables, num_tokens, largest, self._backend)
 
-    def _read_sigmas(self, body: memoryview) -> npt.NDArray[np.float32]:
+    def _read_scales(self, body: memoryview, rows: int, groups: int) -> npt.NDArray[np.uint16]:
+        check_section_length(self.name, SECTION_ANCHOR_SCALES, body, rows * groups * SCALE_BYTES)
+        return read_scales(self.name, SECTION_ANCHOR_SCALES, body).reshape(rows, groups)
+
+    def _read_sigmas(self, body: memoryview, rows: int) -> npt.NDArray[np.float32]:
+        check_section_length(self.name, SECTION_DELTA_SIGMAS, body, rows * SIGMA_BYTES)
         sigmas = np.frombuffer(body, dtype="<f4").astype(np.float32)
         # written so that NaN fails too
         bad = ~((sigmas >= 0) & (sigmas <= SIGMA_LARGEST)) | np.signbit(sigmas)

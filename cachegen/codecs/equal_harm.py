@@ -25,35 +25,49 @@ def forward(
     return keys, (values - means[1]).mul_(scales)
 
 
-def backward(
-    x: torch.Tensor,
-    half: int,
-    step: float,
-    transform: TransformTables,
-    positions: npt.NDArray[np.int64],
-    kv: torch.Tensor,
-    coded: npt.NDArray[np.int64],
-) -> None:
-    """Inverse of ``forward`` for keys (half 0) or values (1), into the ``coded`` tokens of a chunk tensor.
+class Backward:
+    """Inverse of ``forward`` for a chunk's coded tokens, some KV heads at a time.
 
-    ``x`` is ``(tokens, layers * channels)`` in multiples of the step. One layer after the other, so that what is needed
-    beside it stays small.
+    Parameters
+    ----------
+    transform : TransformTables
+    first_token : int
+        Position of the chunk's first token.
+    coded : int64 array
+        Indices of the tokens in the chunk, rising.
     """
-    shape = transform.shape
-    mean = torch.from_numpy(transform.means[half]).reshape(shape.num_layers, shape.num_kv_heads, 1, shape.head_dim)
-    parts = x.reshape(len(x), shape.num_layers, shape.num_kv_heads, shape.head_dim).permute(1, 2, 0, 3)
-    inverses = transform.inverse_key_roots.reshape(shape.num_layers, shape.num_kv_heads, shape.head_dim, -1)
-    factors = [transform.rotary.factors(kind, positions) for kind in range(transform.rotary.kinds)]
-    finite = torch.finfo(kv.dtype)
-    where = slice(coded[0], coded[-1] + 1) if coded[-1] - coded[0] == len(coded) - 1 else torch.from_numpy(coded)
-    for layer, part in enumerate(parts):
-        if half == 0:
-            kind = int(transform.rotary.of_layer[layer])
-            keys = torch.baddbmm(mean[layer], part, inverses[layer], alpha=step)
-            restored = transform.rotary.turn(keys, kind, factors[kind])
-        else:
-            restored = torch.add(mean[layer], part, alpha=step / float(transform.value_scales[layer]))
-        kv[layer, half, where] = restored.clamp_(finite.min, finite.max).to(kv.dtype).transpose(0, 1)
+
+    def __init__(self, transform: TransformTables, first_token: int, coded: npt.NDArray[np.int64]) -> None:
+        self._transform = transform
+        self._factors = [transform.rotary.factors(kind, first_token + coded) for kind in range(transform.rotary.kinds)]
+        together = int(coded[-1] - coded[0]) == len(coded) - 1
+        self._where = slice(int(coded[0]), int(coded[-1]) + 1) if together else torch.from_numpy(coded)
+
+    def restore(self, x: torch.Tensor, half: int, first_head: int, step: float, kv: torch.Tensor) -> None:
+        """Put the keys (half 0) or values (1) of some KV heads, counted layer-major, in their places.
+
+        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the step.
+        """
+        per_layer, dim = self._transform.shape.num_kv_heads, self._transform.shape.head_dim
+        parts = x.reshape(len(x), -1, dim).transpose(0, 1)
+        end_head = first_head + len(parts)
+        finite = torch.finfo(kv.dtype)
+        for layer in range(first_head // per_layer, -(-end_head // per_layer)):
+            heads = slice(max(first_head, layer * per_layer), min(end_head, (layer + 1) * per_layer))
+            part = parts[heads.start - first_head : heads.stop - first_head]
+            restored = self._values(part, half, layer, heads, step).clamp_(finite.min, finite.max)
+            out = kv[layer, half, :, heads.start - layer * per_layer : heads.stop - layer * per_layer]
+            out[self._where] = restored.to(kv.dtype).transpose(0, 1)
+
+    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice, step: float) -> torch.Tensor:
+        """``(heads, tokens, head_dim)`` of one layer."""
+        transform, dim = self._transform, self._transform.shape.head_dim
+        mean = torch.from_numpy(transform.means[half]).reshape(-1, 1, dim)[heads]
+        if half == 1:
+            return torch.add(mean, part, alpha=step / float(transform.value_scales[layer]))
+        kind = int(transform.rotary.of_layer[layer])
+        keys = torch.baddbmm(mean, part, transform.inverse_key_roots[heads], alpha=step)
+        return transform.rotary.turn(keys, kind, self._factors[kind])
 
 
 def project(x: torch.Tensor, transform: TransformTables, unit: Unit, level: int) -> torch.Tensor:

@@ -14,15 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.base import CodecTables, check_section_ids
-from cachegen.codecs.equal_harm import backward, forward, project, representable
+from cachegen.codecs.base import DECODE_MEMORY, CodecTables, check_section_ids
+from cachegen.codecs.equal_harm import Backward, forward, project, representable
 from cachegen.codecs.exact_tokens import Mask, read_exact, write_exact
 from cachegen.codecs.streams import read_streams, write_streams
-from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, TransformTables
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend, CodedStreams
-from cachegen.kernels.products import expand
+from cachegen.kernels.cast import store
+from cachegen.kernels.products import product_dtype
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import LEVEL_STEPS, SYMBOL_LARGEST
 from cachegen.kv import ChunkLayout
@@ -31,6 +32,12 @@ SECTION_EXACT_TOKENS = 8
 SECTION_COEFFICIENTS = 9
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
+# Channels that are restored at a time.
+BLOCK_CHANNELS = 768
+# Of one symbol while its stream is decoded: as an integer, then as a number.
+_DECODE_BYTES = 4 + 4
+# Of one element of a block: as product, without the metric, and turned.
+_BLOCK_BYTES = 3 * 4
 _U32 = struct.Struct("<I")
 
 
@@ -129,18 +136,38 @@ class TransformCodec:
         coded: npt.NDArray[np.int64],
         kv: torch.Tensor,
     ) -> None:
-        """Fill in the coded tokens of a chunk tensor, keys first, then values."""
+        """Fill in the coded tokens of a chunk tensor, unit by unit."""
         units = self._parse_streams(body, transform, level, len(coded))
-        x = torch.empty(len(coded), transform.shape.num_layers * transform.shape.channels)
-        for half in range(2):
-            for unit, streams in zip(transform.units, units, strict=True):
-                if unit.is_value == bool(half):
-                    symbols = [self._backend.decode_streams(part, len(coded), tables)[0] for part, tables in streams]
-                    basis = torch.from_numpy(transform.bases[unit.index][: transform.ranks[level, unit.index]])
-                    x[:, unit.first_channel : unit.end_channel] = expand(
-                        torch.from_numpy(np.concatenate(symbols)), basis
-                    )
-            backward(x, half, LEVEL_STEPS[level], transform, first_token + coded, kv, coded)
+        backward = Backward(transform, first_token, coded)
+        memory = int(kv.numel() * kv.element_size() * DECODE_MEMORY)
+        dim = transform.shape.head_dim
+        # as many heads at a time as make a product that is worth its start
+        block = max(1, BLOCK_CHANNELS // dim) * dim
+        for unit, streams in zip(transform.units, units, strict=True):
+            symbols = self._decode_unit(streams, len(coded), memory)
+            basis = transform.product_bases[unit.index][: len(symbols)]
+            for first in range(0, unit.channels, block):
+                x = symbols.T @ basis[:, first : first + block]
+                head = (unit.first_channel + first) // dim
+                backward.restore(x.float(), int(unit.is_value), head, LEVEL_STEPS[level], kv)
+
+    def _decode_unit(
+        self, streams: list[tuple[CodedStreams, FrequencyTables]], num_tokens: int, memory: int
+    ) -> torch.Tensor:
+        """Symbols ``(rank, tokens)`` of a unit, in the type that the product wants."""
+        ends = np.cumsum([tables.channels for _, tables in streams])
+        symbols = torch.empty(int(ends[-1]), num_tokens, dtype=product_dtype())
+
+        def decode(which: slice) -> None:
+            for (coded, tables), end in zip(streams[which], ends[which], strict=True):
+                part = self._backend.decode_streams(coded, num_tokens, tables, slice(0, 1))
+                store(part.astype(np.float32), symbols[None, end - tables.channels : end])
+
+        stream_bytes = STREAM_COEFFICIENTS * num_tokens * _DECODE_BYTES
+        block_bytes = BLOCK_CHANNELS * num_tokens * _BLOCK_BYTES
+        left = memory - symbols.numel() * symbols.element_size() - block_bytes
+        self._backend.each(decode, len(streams), stream_bytes, left)
+        return symbols
 
     def _parse_streams(
         self, body: memoryview, transform: TransformTables, level: int, num_tokens: int

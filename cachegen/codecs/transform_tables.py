@@ -12,6 +12,7 @@ import torch
 
 from cachegen.codecs.rotary import Rotary
 from cachegen.errors import FormatError
+from cachegen.kernels.products import product_dtype
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import LEVEL_STEPS
 from cachegen.kv import KVShape
@@ -144,8 +145,20 @@ class TransformTables:
         """Inverse of ``key_roots``."""
         return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
-    def streams(self, level: int) -> Iterator[tuple[Unit, tuple[int, int], FrequencyTables]]:
+    @cached_property
+    def product_bases(self) -> tuple[torch.Tensor, ...]:
+        """The bases as the product with symbols wants them."""
+        return tuple(torch.from_numpy(basis).to(product_dtype()) for basis in self.bases)
+
+    def streams(self, level: int) -> list[tuple[Unit, tuple[int, int], FrequencyTables]]:
         """Each stream of a chunk in order: its unit, its range of the unit's coefficients, its tables."""
+        return self._streams[level]
+
+    @cached_property
+    def _streams(self) -> list[list[tuple[Unit, tuple[int, int], FrequencyTables]]]:
+        return [list(self._streams_of(level)) for level in range(len(LEVEL_STEPS))]
+
+    def _streams_of(self, level: int) -> Iterator[tuple[Unit, tuple[int, int], FrequencyTables]]:
         at = 0
         for unit in self.units:
             rank = int(self.ranks[level, unit.index])

@@ -106,7 +106,7 @@ def reconstruct(
     row_bins: F32,
     largest: float,
 ) -> F32:
-    """Tensor ``(rows, tokens, channels)`` clamped to ``+-largest`` from the symbols; inverse of the above."""
+    """Values ``(rows, tokens, channels)`` clamped to ``+-largest`` from the symbols; inverse of the above."""
     anchors = anchor_values(anchor_symbols, scale_bits)
     num_tokens = anchors.shape[1] + delta_symbols.shape[1]
     x = np.empty((anchors.shape[0], num_tokens, anchors.shape[2]))

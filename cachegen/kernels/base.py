@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cachegen.kernels.tables import FrequencyTables
 
@@ -54,6 +57,16 @@ class CodedStreams:
     num_escapes: npt.NDArray[np.int64]
     escapes: npt.NDArray[np.int32]
 
+    @cached_property
+    def word_starts(self) -> npt.NDArray[np.int64]:
+        """Where each row's words begin, and where the last row's end."""
+        return np.append(0, np.cumsum(self.num_words))
+
+    @cached_property
+    def escape_starts(self) -> npt.NDArray[np.int64]:
+        """Where each row's escapes begin, and where the last row's end."""
+        return np.append(0, np.cumsum(self.num_escapes))
+
 
 class Backend(Protocol):
     """The stages of the codec on one kind of processor; all backends agree bit for bit.
@@ -69,22 +82,40 @@ class Backend(Protocol):
         """Symbols of ``x (rows, tokens, channels)`` at an encoding level."""
         ...
 
-    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
-        """Tensor ``(rows, tokens, channels)`` of the symbols, clamped to ``+-largest``."""
+    def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
+        """Values of the symbols into ``out (rows, tokens, channels)``, clamped to the finite range of its dtype.
+
+        ``row_bins (rows,)`` are those that the deltas were quantized with.
+        """
         ...
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """Symbols of coefficients ``y (coefficients, tokens)``, see ``cachegen.kernels.uniform``."""
         ...
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
-        """Add to ``counts (rows, channels, 256)`` by alphabet index; values without one count as escapes."""
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
+        """Add to ``counts (rows, channels, 256)`` by alphabet index; values without one count as escapes.
+
+        Who calls sees to it that no count gets beyond 2^32 - 1.
+        """
         ...
 
     def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
         """Entropy-code each row."""
         ...
 
-    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
-        """Inverse of ``encode_streams``; FormatError names the first row whose stream is not sound."""
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
+        """Symbols of some of the rows; FormatError names the first whose stream is not sound."""
+        ...
+
+    def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
+        """Have ``work`` done on slices that cover ``0..count-1``, in memory that stays within bounds.
+
+        Parameters
+        ----------
+        item_bytes : int
+            What work on one item takes; it is done even if that is more than ``memory``.
+        memory : int
+            Bytes that all work under way at one time may take.
+        """
         ...

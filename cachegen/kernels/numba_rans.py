@@ -11,6 +11,7 @@ from cachegen.errors import FormatError
 from cachegen.kernels.base import STATE_LOW, CodedStreams, Symbols, num_lanes
 from cachegen.kernels.jit import kernel
 from cachegen.kernels.tables import ALPHABET, ESCAPE, PROB_BITS, PROB_SUM, VALUE_OFFSET, FrequencyTables
+from cachegen.kernels.workers import map_in_threads
 
 Array = npt.NDArray[Any]
 _LOW = np.uint32(STATE_LOW)
@@ -32,34 +33,37 @@ _REASONS = {
 def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
     """See ``cachegen.kernels.rans.encode_streams``."""
     rows, channels, num_tokens = symbols.shape
+    symbols = np.ascontiguousarray(symbols)
     states = np.full((rows, num_lanes(channels * num_tokens)), STATE_LOW, dtype=np.uint32)
-    counts = np.zeros((2, rows), dtype=np.int64)
     # a symbol emits at most one word and one escape; pages that are not written cost nothing
-    words = np.empty(symbols.size, dtype=np.uint16)
-    escapes = np.empty(symbols.size, dtype=np.int32)
-    _encode_kernel(
-        np.ascontiguousarray(symbols),
-        tables.first,
-        tables.frequencies,
-        tables.starts,
-        states,
-        counts,
-        words,
-        escapes,
-    )
-    num_words, num_escapes = int(counts[0].sum()), int(counts[1].sum())
-    return CodedStreams(states, counts[0], words[:num_words].copy(), counts[1], escapes[:num_escapes].copy())
+    words = np.empty((rows, channels * num_tokens), dtype=np.uint16)
+    escapes = np.empty((rows, channels * num_tokens), dtype=np.int32)
+
+    def encode_row(row: int) -> tuple[int, int]:
+        return _encode_kernel(
+            row, symbols, tables.first, tables.frequencies, tables.starts, states[row], words[row], escapes[row]
+        )
+
+    counts = np.array(map_in_threads(encode_row, range(rows)), dtype=np.int64)
+    num_words, num_escapes = np.ascontiguousarray(counts.T)
+    return CodedStreams(states, num_words, _ends(words, num_words), num_escapes, _ends(escapes, num_escapes))
 
 
-def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+def _ends(written: Array, counts: npt.NDArray[np.int64]) -> Array:
+    """The last so many of each row, one row after the other."""
+    return np.concatenate([row[len(row) - count :] for row, count in zip(written, counts, strict=True)])
+
+
+def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
     """See ``cachegen.kernels.rans.decode_streams``."""
-    rows = len(coded.states)
-    symbols = np.empty((rows, tables.channels, num_tokens), dtype=np.int32)
+    first, end, _ = rows.indices(len(coded.states))
+    symbols = np.empty((end - first, tables.channels, num_tokens), dtype=np.int32)
     row, reason = _decode_kernel(
-        coded.states.copy(),
-        coded.num_words,
+        first,
+        coded.states,
+        coded.word_starts,
         coded.words,
-        coded.num_escapes,
+        coded.escape_starts,
         coded.escapes,
         tables.first,
         tables.frequencies,
@@ -100,54 +104,45 @@ def _load_table(first: int, run: Array, frequency: Array, start: Array) -> None:
 
 @kernel
 def _encode_kernel(
+    row: int,
     symbols: Array,
     first: Array,
     frequencies: Array,
     starts: Array,
-    states: Array,
-    counts: Array,
+    end_state: Array,
     words: Array,
     escapes: Array,
-) -> None:
-    rows, channels, num_tokens = symbols.shape
-    lane_mask = states.shape[1] - 1
+) -> tuple[int, int]:
+    """Encode one row backwards from the ends of ``words`` and ``escapes``; returns how many of each there are."""
+    _, channels, num_tokens = symbols.shape
+    # a copy: threads that wrote side by side would fight for the cache line
+    state = end_state.copy()
+    lane_mask = len(state) - 1
     frequency = np.empty(ALPHABET, dtype=np.uint32)
     start = np.empty(ALPHABET, dtype=np.uint32)
-    word_end = 0
-    escape_end = 0
-    for row in range(rows):
-        state = states[row]
-        # written backwards from the end of the row's share, then moved down to where the last row ended
-        share_end = (row + 1) * channels * num_tokens
-        word_at = share_end
-        escape_at = share_end
-        for channel in range(channels - 1, -1, -1):
-            table = row * channels + channel
-            _load_table(first[row, channel], frequencies[starts[table] : starts[table + 1]], frequency, start)
-            for token in range(num_tokens - 1, -1, -1):
-                value = symbols[row, channel, token]
-                index = value + VALUE_OFFSET
-                if index < 0 or index >= ESCAPE or frequency[index] == 0:
-                    index = ESCAPE
-                    escape_at -= 1
-                    escapes[escape_at] = value
-                lane = (channel * num_tokens + token) & lane_mask
-                x = state[lane]
-                f = frequency[index]
-                if x >= f << _FULL_SHIFT:
-                    word_at -= 1
-                    words[word_at] = np.uint16(x & np.uint32(0xFFFF))
-                    x >>= _WORD_BITS
-                quotient = x // f
-                state[lane] = (quotient << _STATE_SHIFT) + (x - quotient * f) + start[index]
-        counts[0, row] = share_end - word_at
-        counts[1, row] = share_end - escape_at
-        for i in range(counts[0, row]):
-            words[word_end + i] = words[word_at + i]
-        for i in range(counts[1, row]):
-            escapes[escape_end + i] = escapes[escape_at + i]
-        word_end += counts[0, row]
-        escape_end += counts[1, row]
+    word_at = len(words)
+    escape_at = len(escapes)
+    for channel in range(channels - 1, -1, -1):
+        table = row * channels + channel
+        _load_table(first[row, channel], frequencies[starts[table] : starts[table + 1]], frequency, start)
+        for token in range(num_tokens - 1, -1, -1):
+            value = symbols[row, channel, token]
+            index = value + VALUE_OFFSET
+            if index < 0 or index >= ESCAPE or frequency[index] == 0:
+                index = ESCAPE
+                escape_at -= 1
+                escapes[escape_at] = value
+            lane = (channel * num_tokens + token) & lane_mask
+            x = state[lane]
+            f = frequency[index]
+            if x >= f << _FULL_SHIFT:
+                word_at -= 1
+                words[word_at] = np.uint16(x & np.uint32(0xFFFF))
+                x >>= _WORD_BITS
+            quotient = x // f
+            state[lane] = (quotient << _STATE_SHIFT) + (x - quotient * f) + start[index]
+    end_state[:] = state
+    return len(words) - word_at, len(escapes) - escape_at
 
 
 @kernel
@@ -167,29 +162,29 @@ def _load_slots(first: int, run: Array, slots: Array) -> None:
 
 @kernel
 def _decode_kernel(
+    first_row: int,
     states: Array,
-    num_words: Array,
+    word_starts: Array,
     words: Array,
-    num_escapes: Array,
+    escape_starts: Array,
     escapes: Array,
     first: Array,
     frequencies: Array,
     starts: Array,
     symbols: Array,
 ) -> tuple[int, int]:
+    """Decode as many rows as ``symbols`` has, from ``first_row`` on."""
     rows, channels, num_tokens = symbols.shape
     lane_mask = states.shape[1] - 1
     slots = np.empty(PROB_SUM, dtype=np.uint32)
-    word_at = 0
-    escape_at = 0
-    for row in range(rows):
-        state = states[row]
-        word_end = word_at + num_words[row]
-        escape_end = escape_at + num_escapes[row]
+    for row in range(first_row, first_row + rows):
+        state = states[row].copy()
+        word_at, word_end = word_starts[row], word_starts[row + 1]
+        escape_at, escape_end = escape_starts[row], escape_starts[row + 1]
         for channel in range(channels):
             table = row * channels + channel
             _load_slots(first[row, channel], frequencies[starts[table] : starts[table + 1]], slots)
-            out = symbols[row, channel]
+            out = symbols[row - first_row, channel]
             for token in range(num_tokens):
                 lane = (channel * num_tokens + token) & lane_mask
                 x = state[lane]
@@ -217,4 +212,4 @@ def _decode_kernel(
                 return row, _STATES
         if escape_at != escape_end:
             return row, _ESCAPES
-    return rows, _SOUND
+    return first_row, _SOUND

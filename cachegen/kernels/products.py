@@ -1,4 +1,4 @@
-"""Products with a basis: the one floating-point stage that is left to the machine's matrix library."""
+"""Products of symbols and a basis: the one floating-point stage that is left to the machine's matrix library."""
 
 from __future__ import annotations
 
@@ -18,9 +18,3 @@ def product_dtype() -> torch.dtype:
     flags = Path("/proc/cpuinfo")
     native = flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))
     return torch.bfloat16 if native else torch.float32
-
-
-def expand(symbols: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
-    """Sum of basis rows weighted by symbols: ``(rank, tokens)`` and ``(rank, channels)`` to ``(tokens, channels)``."""
-    dtype = product_dtype()
-    return symbols.to(dtype).T @ basis.to(dtype)

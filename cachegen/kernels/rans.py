@@ -21,7 +21,7 @@ I64 = npt.NDArray[np.int64]
 def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
     """Streams of ``symbols (rows, channels, tokens)``, one for each row."""
     rows, _, num_tokens = symbols.shape
-    frequencies, starts = _dense(tables)
+    frequencies, starts = _dense(tables, range(rows))
     indices, is_escape = _indices(symbols, frequencies)
     num_symbols = indices.shape[1]
     lanes = num_lanes(num_symbols)
@@ -46,15 +46,15 @@ def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
     )
 
 
-def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
-    """Symbols ``(rows, channels, num_tokens)``; FormatError names the first row that is not sound."""
-    rows, lanes = coded.states.shape
-    frequencies, starts = _dense(tables)
+def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables, which: slice) -> Symbols:
+    """Symbols ``(rows, channels, num_tokens)`` of some rows; FormatError names the first that is not sound."""
+    of_all = range(*which.indices(len(coded.states)))
+    frequencies, starts = _dense(tables, of_all)
+    rows, lanes = len(of_all), coded.states.shape[1]
     num_symbols = tables.channels * num_tokens
     indices = np.empty((rows, num_symbols), dtype=np.int64)
-    states = coded.states.astype(np.uint64)
-    row_ends = np.cumsum(coded.num_words)
-    position = row_ends - coded.num_words
+    states = coded.states[which].astype(np.uint64)
+    position, row_ends = coded.word_starts[:-1][which].copy(), coded.word_starts[1:][which]
     words = np.append(coded.words, np.zeros(lanes, dtype=np.uint16)).astype(np.uint64)
     for base in range(0, num_symbols, lanes):
         block = np.arange(base, min(base + lanes, num_symbols))
@@ -70,16 +70,17 @@ def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables
         states[:, : len(block)] = np.where(hungry, (state << np.uint64(16)) | words[word_at], state)
         position += hungry.sum(axis=1)
         indices[:, block] = index
-    _check_ends(states, position - row_ends, (indices == ESCAPE).sum(axis=1) - coded.num_escapes)
+    _check_ends(of_all, states, position - row_ends, (indices == ESCAPE).sum(axis=1) - coded.num_escapes[which])
     values = (indices - VALUE_OFFSET).astype(np.int32)
-    values[indices == ESCAPE] = coded.escapes
+    first, end = coded.escape_starts[[of_all.start, of_all.stop]]
+    values[indices == ESCAPE] = coded.escapes[first:end]
     return values.reshape(rows, tables.channels, num_tokens)
 
 
-def _dense(tables: FrequencyTables) -> tuple[U64, U64]:
+def _dense(tables: FrequencyTables, rows: range) -> tuple[U64, U64]:
     """Frequencies and their exclusive running sums, each ``(rows, channels, 256)``."""
-    dense = [[tables.dense(row, channel) for channel in range(tables.channels)] for row in range(tables.rows)]
-    frequencies = np.array(dense, dtype=np.uint64).reshape(tables.rows, tables.channels, ALPHABET)
+    dense = [[tables.dense(row, channel) for channel in range(tables.channels)] for row in rows]
+    frequencies = np.array(dense, dtype=np.uint64).reshape(len(rows), tables.channels, ALPHABET)
     return frequencies, np.cumsum(frequencies, axis=2) - frequencies
 
 
@@ -94,12 +95,12 @@ def _indices(symbols: Symbols, frequencies: U64) -> tuple[I64, npt.NDArray[np.bo
     return indices, indices == ESCAPE
 
 
-def _check_ends(states: U64, extra_words: I64, extra_escapes: I64) -> None:
+def _check_ends(rows: range, states: U64, extra_words: I64, extra_escapes: I64) -> None:
     """Refuse rows that did not end where their encoder began."""
-    for row in range(len(states)):
-        if extra_words[row] != 0:
-            raise FormatError(f"rANS stream of row {row}: used {extra_words[row]:+d} words of those it has")
-        if (states[row] != STATE_LOW).any():
+    for i, row in enumerate(rows):
+        if extra_words[i] != 0:
+            raise FormatError(f"rANS stream of row {row}: used {extra_words[i]:+d} words of those it has")
+        if (states[i] != STATE_LOW).any():
             raise FormatError(f"rANS stream of row {row}: a lane does not end in its start state")
-        if extra_escapes[row] != 0:
-            raise FormatError(f"rANS stream of row {row}: used {extra_escapes[row]:+d} escapes of those it has")
+        if extra_escapes[i] != 0:
+            raise FormatError(f"rANS stream of row {row}: used {extra_escapes[i]:+d} escapes of those it has")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cachegen.kernels import anchor, rans, uniform
 from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
@@ -27,31 +30,38 @@ class ReferenceBackend:
         deltas = anchor.quantize_deltas(delta, anchor.bins(sigmas, level))
         return Quantized(scale_bits, anchors, sigmas, deltas.transpose(0, 2, 1))
 
-    def dequantize(self, quantized: Quantized, level: int, largest: float) -> F32:
+    def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        return anchor.reconstruct(
+        x = anchor.reconstruct(
             quantized.anchors.transpose(0, 2, 1),
             quantized.scale_bits,
             quantized.deltas.transpose(0, 2, 1),
-            anchor.bins(quantized.sigmas, level),
-            largest,
+            row_bins,
+            torch.finfo(out.dtype).max,
         )
+        out.copy_(torch.from_numpy(x))
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """See ``Backend``."""
         return uniform.quantize(y, step)
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
         """See ``Backend``."""
         indices = symbols.astype(np.int64) + VALUE_OFFSET
         indices = np.where((indices >= 0) & (indices < ESCAPE), indices, ESCAPE)
         for row, channel in np.ndindex(*symbols.shape[:2]):
-            counts[row, channel] += np.bincount(indices[row, channel], minlength=ALPHABET)
+            counts[row, channel] += np.bincount(indices[row, channel], minlength=ALPHABET).astype(counts.dtype)
 
     def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
         """See ``Backend``."""
         return rans.encode_streams(symbols, tables)
 
-    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables) -> Symbols:
+    def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
-        return rans.decode_streams(coded, num_tokens, tables)
+        return rans.decode_streams(coded, num_tokens, tables, rows)
+
+    def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
+        """See ``Backend``; one slice after the other."""
+        size = max(1, memory // item_bytes)
+        for first in range(0, count, size):
+            work(slice(first, min(first + size, count)))

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from checks import IDENTITY, make_chunk, make_profile
 from safetensors.numpy import save_file
 
+import cachegen.profile_builder
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, NonFiniteError, VersionError
 from cachegen.kv import KVShape
 from cachegen.profile import Profile, load_profile, save_profile
@@ -44,6 +46,29 @@ def rewrite(path, edit):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
     edit(header, tensors)
     save_file(tensors, str(path), {"cachegen_profile": json.dumps(header)})
+
+
+def test_counting_takes_four_bytes_for_each_of_256_symbols_in_six_tables():
+    shape = KVShape(4, 8, 64)
+    make_profile()  # so that the kernels are loaded
+    tracemalloc.start()
+    try:
+        builder = ProfileBuilder(shape, IDENTITY.model_fingerprint, "not fitted")
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert builder is not None
+    tables = 6 * 256 * 4 * shape.rows * shape.channels
+    assert tables <= taken < 1.01 * tables
+
+
+def test_more_tokens_than_a_count_can_hold_are_refused(monkeypatch):
+    monkeypatch.setattr(cachegen.profile_builder, "LARGEST_COUNT", 100)
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
+    builder.add(make_chunk(3, 60, 2, 5))
+    with pytest.raises(InvalidInputError, match="120 tokens of calibration are more than 100"):
+        builder.add(make_chunk(3, 60, 2, 5))
 
 
 def test_saved_profile_loads_with_the_same_hash_and_tables(path):

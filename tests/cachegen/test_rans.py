@@ -11,6 +11,7 @@ from cachegen.errors import FormatError
 from cachegen.kernels.base import num_lanes
 from cachegen.kernels.tables import FrequencyTables
 
+ALL = slice(None)
 FIELDS = ("states", "num_words", "words", "num_escapes", "escapes")
 
 
@@ -21,7 +22,7 @@ def random_symbols(rows, channels, tokens, spread, seed=0):
 
 
 def tables_of(symbols):
-    counts = np.zeros((*symbols.shape[:2], 256), dtype=np.int64)
+    counts = np.zeros((*symbols.shape[:2], 256), dtype=np.uint32)
     backends()[0].count(symbols, counts)
     return build_tables(counts)
 
@@ -48,7 +49,7 @@ def test_backends_write_and_read_the_same_streams(tokens, rows, channels):
         assert (a.dtype, a.shape) == (b.dtype, b.shape), name
         assert np.array_equal(a, b), name
     for backend in backends():
-        assert np.array_equal(backend.decode_streams(numba, tokens, tables), symbols)
+        assert np.array_equal(backend.decode_streams(numba, tokens, tables, ALL), symbols)
 
 
 @settings(max_examples=80, deadline=None)
@@ -62,7 +63,7 @@ def test_any_values_survive_even_where_every_one_is_an_escape(values, channels):
     for backend in backends():
         coded = backend.encode_streams(symbols, tables)
 
-        assert np.array_equal(backend.decode_streams(coded, len(values), tables), symbols)
+        assert np.array_equal(backend.decode_streams(coded, len(values), tables, ALL), symbols)
         assert coded.num_escapes.sum() == (np.abs(symbols) > 1).sum()
 
 
@@ -133,7 +134,7 @@ def test_damaged_streams_are_refused_with_their_row(backend, name, edit):
     coded, tables = soundly_coded()
 
     with pytest.raises(FormatError, match=r"rANS stream of row [0-3]"):
-        backend.decode_streams(change(coded, name, edit), 300, tables)
+        backend.decode_streams(change(coded, name, edit), 300, tables, ALL)
 
 
 @settings(max_examples=150, deadline=None)
@@ -152,4 +153,24 @@ def test_random_streams_end_in_an_error_and_never_outside_the_arrays(seed, words
     )
     for backend in backends():
         with pytest.raises(FormatError):
-            backend.decode_streams(hostile, 300, tables)
+            backend.decode_streams(hostile, 300, tables, ALL)
+
+
+@pytest.mark.parametrize("backend", backends(), ids=["reference", "numba"])
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(1, 3), slice(2, 4), slice(0, 4)])
+def test_some_rows_decode_without_the_others(backend, rows):
+    symbols = random_symbols(4, 5, 300, spread=20)
+    tables = narrow_tables(4, 5)
+    coded = backend.encode_streams(symbols, tables)
+
+    assert np.array_equal(backend.decode_streams(coded, 300, tables, rows), symbols[rows])
+
+
+@pytest.mark.parametrize("backend", backends(), ids=["reference", "numba"])
+def test_a_damaged_row_is_named_by_its_place_among_all(backend):
+    coded, tables = soundly_coded()
+    damaged = change(coded, "num_words", move(3, -1))
+
+    backend.decode_streams(damaged, 300, tables, slice(0, 3))
+    with pytest.raises(FormatError, match="row 3"):
+        backend.decode_streams(damaged, 300, tables, slice(3, 4))

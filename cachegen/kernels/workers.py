@@ -1,0 +1,44 @@
+"""Threads for kernels that hold no lock of the interpreter: as many as PyTorch may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_in_threads(work: Callable[[Item], Result], items: Sequence[Item], at_once: int | None = None) -> list[Result]:
+    """Results of ``work`` for each item, in order; where some fail, the error of one, once none is at work any more.
+
+    Parameters
+    ----------
+    work : callable
+        Spends its time in compiled kernels and NumPy, not in PyTorch, which has threads of its own. It must not call
+        this function.
+    items : sequence
+    at_once : int, optional
+        Items in work at the same time at most, where each takes memory of its own.
+    """
+    threads = min(torch.get_num_threads(), len(items), at_once or len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    # each thread takes every so-manieth item, so that no more than that many are at work
+    shares = [_pool(threads).submit(_work_share, work, items[first::threads]) for first in range(threads)]
+    wait(shares)
+    results = [share.result() for share in shares]
+    return [results[i % threads][i // threads] for i in range(len(items))]
+
+
+def _work_share(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [work(item) for item in items]
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="cachegen-kernel")
