@@ -12,7 +12,8 @@ _REFUSED, _INTERRUPTED = 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 2 refused with a reason, 130 interrupted."""
-    options = _parser().parse_args(arguments)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(typed, argparse.Namespace(typed=typed))
     try:
         return COMMANDS[options.command].run(options)
     except (CachegenError, OSError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cachegen.benchmark.curves import Comparison, Curve, compare_curves, mean_ratio
-from cachegen.benchmark.groups import points_by_codec
+from cachegen.benchmark.result_file import points_by_codec
 from cachegen.benchmark.tables import TextTable, comparison_tables, encoding_table
 from cachegen.encoding import Encoding
 

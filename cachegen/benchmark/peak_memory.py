@@ -22,6 +22,8 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cachegen.pipeline import decode_chunk
@@ -29,7 +31,7 @@ from cachegen.profile import Profile, load_profile
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_HIGH_WATER = "5"
-_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 
 
 def decode_peak_bytes(chunk: Path, few_tokens: Path, profile: Path) -> int | None:
@@ -45,19 +47,28 @@ def decode_peak_bytes(chunk: Path, few_tokens: Path, profile: Path) -> int | Non
     if not os.access(_CLEAR_REFS, os.W_OK):
         return None
     command = [sys.executable, "-P", "-m", "cachegen.benchmark.peak_memory", str(chunk), str(few_tokens), str(profile)]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = {**os.environ, **_MALLOC, "PYTHONPATH": paths}
+    # this very library, wherever the process was started
+    environment = {**os.environ, **MALLOC_SETTINGS, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return int(done.stdout)
 
 
-def _measure(chunk: bytes, few_tokens: bytes, profile: Profile) -> int:
-    _decoded_bytes(few_tokens, profile)
+def extra_peak_bytes(prepare: Callable[[], object], work: Callable[[], int]) -> int:
+    """Peak memory of some work in this process beyond its output, as described above.
+
+    Parameters
+    ----------
+    prepare : callable
+        Brings about all that does not count.
+    work : callable
+        Drops its output and returns that output's bytes.
+    """
+    prepare()
     baseline = _anonymous_bytes("VmRSS")
-    output = _decoded_bytes(chunk, profile)
+    output = work()
     _give_back()
     _CLEAR_REFS.write_text(_RESET_HIGH_WATER)
-    _decoded_bytes(chunk, profile)
+    work()
     return max(0, _anonymous_bytes("VmHWM") - baseline - output)
 
 
@@ -81,5 +92,7 @@ def _give_back() -> None:
 
 
 if __name__ == "__main__":
-    files = [Path(argument).read_bytes() for argument in sys.argv[1:3]]
-    sys.stdout.write(f"{_measure(files[0], files[1], load_profile(sys.argv[3]))}\n")
+    container, short = (Path(argument).read_bytes() for argument in sys.argv[1:3])
+    used = load_profile(sys.argv[3])
+    found = extra_peak_bytes(partial(_decoded_bytes, short, used), partial(_decoded_bytes, container, used))
+    sys.stdout.write(f"{found}\n")

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from cachegen.benchmark.groups import points_by_codec
+from cachegen.benchmark.result_file import points_by_codec
 
 # colour-blind safe; the markers tell lines apart in grey
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")

@@ -11,6 +11,7 @@ import torch
 from cachegen.benchmark.casts import compare_casts
 from cachegen.benchmark.coders import compare_coders
 from cachegen.benchmark.lossless import compare_lossless
+from cachegen.benchmark.result_file import BENCH_SCHEMA
 from cachegen.benchmark.rows import BenchRow, measure_row
 from cachegen.benchmark.timing import timed
 from cachegen.encoding import Encoding
@@ -20,7 +21,6 @@ from cachegen.model import LanguageModel
 from cachegen.pipeline import warm_up
 from cachegen.profile import Profile
 
-BENCH_SCHEMA = 1
 _PREFILL_REPEATS = 3
 
 OnStep = Callable[[str, int, int], None]

@@ -21,7 +21,10 @@ class Command(Protocol):
         ...
 
     def run(self, options: argparse.Namespace) -> int:
-        """Do it; return the exit status, or raise a CachegenError that says why not."""
+        """Do it; return the exit status, or raise a CachegenError that says why not.
+
+        ``options.typed`` is what the user typed behind the program's name.
+        """
         ...
 
 

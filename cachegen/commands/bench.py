@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cachegen.benchmark.result_file import write_result
 from cachegen.benchmark.tables import comparison_tables, encoding_table
 from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
 from cachegen.commands.models import open_model, profile_of_model
@@ -18,7 +18,6 @@ from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import InvalidInputError, UnknownNameError
 from cachegen.input_file import read_text
 from cachegen.provenance import describe_environment
-from cachegen.whole_file import write_whole
 
 HELP = "measure size, harm, speed and memory of every encoding on a text"
 DESCRIPTION = (
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.output, overwrite=options.overwrite)
     _check_peers()
     result = _measure(options, encodings)
-    write_whole(options.output, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(options.output, result)
     _print(result)
     sys.stdout.write(f"{options.output}\n")
     return 0
@@ -80,7 +79,7 @@ def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict
     from cachegen.held_out import CHECK_CONTINUATION_TOKENS
 
     text = read_text(options.text)
-    environment = describe_environment(sys.argv, _PACKAGES)
+    environment = describe_environment(["python", "-m", "cachegen", *options.typed], _PACKAGES)
     model = open_model(options.model)
     token_ids = model.tokenize(text)[: options.tokens + CHECK_CONTINUATION_TOKENS]
     if len(token_ids) <= CHECK_CONTINUATION_TOKENS:
