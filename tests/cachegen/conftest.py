@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiny_models import save_tiny_model, tiny_llama
+from families import save_tiny_model
+from tiny_models import tiny_llama
 
 import cachegen.own_text
 from cachegen import Profile, calibrate, calibration_texts, load_model, save_profile

@@ -1,6 +1,7 @@
 """Small random models of every family that is tried: their configurations, and what is said of those refused."""
 
 from functools import cache
+from pathlib import Path
 
 import torch
 from tiny_models import VOCABULARY, random_tokens
@@ -261,3 +262,10 @@ def letters():
 def context_of(length):
     """Token ids of a context."""
     return random_tokens(length, seed=3)
+
+
+def save_tiny_model(folder: Path, model: LanguageModel) -> Path:
+    """Write a model with a tokenizer of a token a character, as a user would have it on disk."""
+    model.network.save_pretrained(folder)
+    letters().save_pretrained(folder)
+    return folder

@@ -1,8 +1,7 @@
 """calibrate: a profile in a file, and what it is worth on text that it did not see."""
 
 import pytest
-from families import network_of
-from tiny_models import save_tiny_model
+from families import network_of, save_tiny_model
 
 import cachegen.own_text
 from cachegen import ENCODINGS, LanguageModel, calibration_texts, load_profile
@@ -50,8 +49,9 @@ def test_the_transform_can_be_left_out(model_files, texts, tmp_path, capsys):
 
 
 def test_a_model_that_the_transform_refuses_gets_the_rest_and_the_reason(texts, tmp_path, capsys):
-    model = LanguageModel(network_of("hunyuan_v1_dense"), None, "hunyuan")
-    folder = save_tiny_model(tmp_path / "hunyuan", model)
+    network = network_of("hunyuan_v1_dense")
+    network.config.max_position_embeddings = 512  # room for the check
+    folder = save_tiny_model(tmp_path / "hunyuan", LanguageModel(network, None, "hunyuan"))
     output = tmp_path / "profile.safetensors"
     assert main(["calibrate", "--model", str(folder), "-o", str(output), "--texts", *texts]) == 0
 

@@ -1,10 +1,6 @@
 """Small random models of several families: real transformers code, no trained weights needed."""
 
-from pathlib import Path
-
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -12,7 +8,6 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    PreTrainedTokenizerFast,
 )
 
 from cachegen import LanguageModel
@@ -75,13 +70,3 @@ def _wrap(kind: type, config: object, seed: int) -> LanguageModel:
 def random_tokens(count: int, seed: int = 0) -> list[int]:
     """Token ids in the tiny models' vocabulary."""
     return torch.randint(1, VOCABULARY, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-def save_tiny_model(folder: Path, model: LanguageModel) -> Path:
-    """Write a model with a tokenizer of a token a character, as a user would have it on disk."""
-    characters = ["?", "\n", *map(chr, range(32, 126))]
-    vocabulary = {character: number for number, character in enumerate(dict.fromkeys(characters))}
-    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[], unk_token="?"))
-    model.network.save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
-    return folder
