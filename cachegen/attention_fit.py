@@ -14,8 +14,8 @@ _RIDGE = 300.0
 _TOKENS_PER_FEATURE = 4
 
 
-def fit_attention(features: Sequence[torch.Tensor], attention: torch.Tensor) -> tuple[list[torch.Tensor], float]:
-    """Weights of the features of each unit whose sum, with the bias, predicts attention relative to its mean.
+def fit_attention(features: Sequence[torch.Tensor], attention: torch.Tensor) -> list[torch.Tensor]:
+    """Weights of the features of each unit whose sum predicts attention, but for a constant.
 
     Parameters
     ----------
@@ -26,18 +26,18 @@ def fit_attention(features: Sequence[torch.Tensor], attention: torch.Tensor) -> 
 
     Returns
     -------
-    list of torch.Tensor, float
-        Weights ``(features,)`` of each unit, and the bias; all 0 if the known tokens are too few.
+    list of torch.Tensor
+        Weights ``(features,)`` of each unit; all 0 if the known tokens are too few.
     """
     known = attention.isfinite()
     sizes = [len(part) for part in features]
     x = torch.cat([part[:, known] for part in features]).double().T
     if len(x) < _TOKENS_PER_FEATURE * x.shape[1]:
-        return [torch.zeros(size) for size in sizes], 0.0
-    mean, deviation = x.mean(dim=0), x.std(dim=0).clamp_min(1e-9)
-    x = (x - mean) / deviation
+        return [torch.zeros(size) for size in sizes]
+    deviation = x.std(dim=0).clamp_min(1e-9)
+    x = (x - x.mean(dim=0)) / deviation
     y = attention[known].double()
     gram = x.T @ x
     gram.diagonal().add_(_RIDGE)
     weights = torch.linalg.solve(gram, x.T @ (y - y.mean())) / deviation
-    return list(weights.float().split(sizes)), -float(weights @ mean)
+    return list(weights.float().split(sizes))

@@ -61,7 +61,7 @@ def fit_transform(
         units.append(
             [count_coefficients(y[:rank], energies[:rank], step) for rank, step in zip(ranks, GRID_STEPS, strict=True)]
         )
-    attention_weights, bias = fit_attention(features, moments.sample_attention())
+    attention_weights = fit_attention(features, moments.sample_attention())
     token_weights = [torch.from_numpy(b[: len(w)]).float().T @ w for b, w in zip(bases, attention_weights, strict=True)]
     return TransformTables(
         moments.shape,
@@ -70,7 +70,6 @@ def fit_transform(
         roots.numpy(),
         value_scales,
         torch.cat(token_weights).reshape(2, -1).numpy(),
-        np.array([bias], dtype=np.float32),
         tuple(bases),
         np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),

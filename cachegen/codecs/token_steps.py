@@ -61,9 +61,10 @@ class TokenSteps:
 def choose_offsets(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables) -> I64:
     """Offset of each token of ``x``, keys and values ``(tokens, layers * channels)`` in the space of equal harm."""
     weights = torch.from_numpy(transform.token_weights)
-    attention = x[0] @ weights[0] + x[1] @ weights[1] + float(transform.token_bias[0])
-    # in log2 of the squared attention, 0 where it is average
-    offsets = torch.round(attention * (-ATTENTION_POWER * _PLACES_PER_OCTAVE)).nan_to_num(0.0)
+    # log2 of the squared attention but for a constant, which differences to the chunk's middle token do without
+    attention = (x[0] @ weights[0] + x[1] @ weights[1]).nan_to_num(0.0)
+    attention -= attention.median()
+    offsets = torch.round(attention * (-ATTENTION_POWER * _PLACES_PER_OCTAVE))
     result: I64 = offsets.clamp_(-TOKEN_REACH, TOKEN_REACH).long().numpy()
     return result
 

@@ -50,6 +50,7 @@ class TransformCodec:
     name = "transform"
     section_names: ClassVar[Mapping[int, str]] = {
         SECTION_EXACT_TOKENS: "exact tokens",
+        SECTION_TOKEN_STEPS: "steps of tokens",
         SECTION_COEFFICIENTS: "coefficient streams",
     }
     uses_tables = True

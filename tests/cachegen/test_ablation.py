@@ -82,7 +82,7 @@ def test_without_bins_by_layer_every_layer_has_the_same_bin():
 
 
 def test_with_one_table_all_channels_share_what_was_counted_in_any():
-    counts = np.zeros((4, 3, ALPHABET), dtype=np.int64)
+    counts = np.zeros((4, 3, ALPHABET), dtype=np.uint32)
     counts[:, :, 127] = 10
     counts[1, 2, 130] = 90
     tables = PaperVariant(ONE_TABLE).tables(counts)
@@ -99,7 +99,7 @@ def test_tables_by_channel_code_channels_of_unlike_spread_in_fewer_bytes():
     for channel_tables in (True, False):
         variant = PaperVariant(PaperSwitches(deltas=True, layer_bins=True, channel_tables=channel_tables))
         quantized = variant.quantize(as_rows(kv), 1)
-        counts = [np.zeros((2, 8, ALPHABET), dtype=np.int64) for _ in range(2)]
+        counts = [np.zeros((2, 8, ALPHABET), dtype=np.uint32) for _ in range(2)]
         for symbols, into in zip((quantized.anchors, quantized.deltas), counts, strict=True):
             get_backend("numba").count(symbols, into)
         sections = variant.encode(kv, 1, VariantTables(*map(variant.tables, counts)))
