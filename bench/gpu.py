@@ -34,7 +34,7 @@ CACHEGEN_LEVEL, TRANSFORM_LEVEL = 1, 3
 BATCHES = (1, 4, 16, 64)
 CALIBRATION_TOKENS = 4096
 # Directions that a token's keys and values move along, of all that they could.
-DIRECTIONS = 256
+DIRECTIONS = 4096
 REPEATS = 10
 
 

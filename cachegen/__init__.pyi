@@ -14,6 +14,7 @@ from .errors import (
     MismatchError,
     NonFiniteError,
     ObjectNotFoundError,
+    QualityError,
     StoreError,
     StoreUnavailableError,
     UnknownNameError,
@@ -21,7 +22,7 @@ from .errors import (
     VersionError,
 )
 from .estimates import RecomputeCost
-from .held_out import HeldOutRow, check_held_out
+from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
 from .loader import ContextLoader, LoadCosts, LoadedContext
@@ -31,6 +32,9 @@ from .model import LanguageModel, load_model
 from .pipeline import DecodedChunk, decode_chunk, encode_chunk, warm_up
 from .profile import Profile, load_profile, save_profile
 from .profile_builder import ProfileBuilder
+from .profile_cache import find_profile
+from .provenance import describe_environment
+from .quality import Quality, compare_logits
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
 from .stores import Store, open_store
@@ -66,6 +70,8 @@ __all__ = [
     "ObjectNotFoundError",
     "Profile",
     "ProfileBuilder",
+    "Quality",
+    "QualityError",
     "RecomputeCost",
     "Source",
     "Stage",
@@ -82,9 +88,12 @@ __all__ = [
     "calibrate",
     "calibration_texts",
     "check_held_out",
+    "compare_logits",
     "decode_chunk",
     "default_model_path",
+    "describe_environment",
     "encode_chunk",
+    "find_profile",
     "generate_with_kv",
     "get_kv",
     "load_model",
@@ -94,6 +103,7 @@ __all__ = [
     "open_source",
     "open_store",
     "parse_encoding",
+    "require_quality",
     "save_profile",
     "store_kv",
     "warm_up",

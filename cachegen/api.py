@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from cachegen.chunking import chunk_keys, chunk_spans
+from cachegen.chunking import chunk_spans
 from cachegen.container import ChunkIdentity
 from cachegen.controllers import make_controller
 from cachegen.encoding import Encoding, parse_encoding
@@ -18,7 +18,7 @@ from cachegen.kv_cache import KVCache
 from cachegen.loader import ContextLoader, LoadCosts
 from cachegen.manifest import Manifest, ManifestChunk
 from cachegen.model import LanguageModel
-from cachegen.pipeline import check_encodable, encode_chunk
+from cachegen.pipeline import check_encodable, context_identities, encode_chunk
 from cachegen.profile import Profile
 from cachegen.sources import open_source
 from cachegen.stage_clock import StageClock
@@ -73,6 +73,14 @@ def generate_with_kv(model: LanguageModel, cache: KVCache, question: str | Seque
     -------
     Generation
         With an uncompressed cache, the very tokens that ``generate`` gives on context and question together.
+
+    Raises
+    ------
+    InvalidInputError
+        No question, or an option that transformers does not know or that cannot be followed: it needs several
+        sequences, it says what the cache says, or it leads beyond what the model was made for.
+    MismatchError
+        The cache is another model's.
     """
     question_ids = model.tokenize(question) if isinstance(question, str) else list(question)
     token_ids = model.generate(cache, question_ids, **options)
@@ -117,17 +125,15 @@ def store_kv(
         raise InvalidInputError("store_kv needs at least one encoding")
     model.check_cache(cache)
     check_encodable(wanted, cache.num_tokens, profile)
-    spans = chunk_spans(cache.num_tokens, chunk_tokens)
-    keys = chunk_keys(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash)
     objects: list[tuple[bytes, str, bytes]] = []
     chunks = []
-    for index, ((first, end), key) in enumerate(zip(spans, keys, strict=True)):
-        identity = ChunkIdentity(model.fingerprint, profile.hash, key, index, first)
-        coded = _encode_all(cache, (first, end), wanted, identity, profile)
-        objects += [(key, name, data) for name, data in coded]
-        chunks.append(ManifestChunk(key, first, end - first, {name: len(data) for name, data in coded}))
+    for span, identity in context_identities(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash):
+        coded = _encode_all(cache, span, wanted, identity, profile)
+        objects += [(identity.chunk_key, name, data) for name, data in coded]
+        sizes = {name: len(data) for name, data in coded}
+        chunks.append(ManifestChunk(identity.chunk_key, span[0], span[1] - span[0], sizes))
     manifest = Manifest(
-        context_key=keys[-1],
+        context_key=chunks[-1].key,
         model_fingerprint=model.fingerprint,
         profile_hash=profile.hash,
         num_tokens=cache.num_tokens,

@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cachegen.cache_dir import cache_dir
+from cachegen.attention_capture import AttentionCapture, received_attention
 from cachegen.calibration_texts import calibration_texts
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.model import LanguageModel
 from cachegen.model_probe import find_rotary
 from cachegen.own_text import num_own_texts, sample_own_texts
-from cachegen.profile import PROFILE_SCHEMA, Profile, load_profile, save_profile
+from cachegen.profile import Profile, load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
+from cachegen.profile_cache import profile_path
 from cachegen.query_moments import QueryMoments
 from cachegen.sensitivity import measure_sensitivities
 
@@ -52,12 +53,7 @@ def calibrate(
     InvalidInputError
         No text is as long as 128 tokens.
     """
-    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
-    contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
-    if not contexts:
-        raise InvalidInputError(
-            f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
-        )
+    contexts = calibration_contexts(model, texts)
     if not transform:
         return _calibrate_tables(model, contexts, _WITHOUT_TRANSFORM, on_text)
     try:
@@ -68,10 +64,12 @@ def calibrate(
     own = sample_own_texts(model, _longest(model))
     progress.step()
     builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
-    queries = QueryMoments(model, rotary)
+    queries, capture = QueryMoments(model.shape, rotary), AttentionCapture(model.shape)
     for token_ids in (*contexts, *own):
-        with queries:
-            builder.add(_prefill(model, token_ids))
+        with capture:
+            kv = prefilled_kv(model, token_ids)
+        queries.add(capture.layers())
+        builder.add(kv, received_attention(capture.layers(), len(token_ids)))
         progress.step()
     longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)
@@ -84,12 +82,24 @@ def _calibrate_tables(model: LanguageModel, contexts: Sequence[list[int]], refus
     """Profile without the transform, for the other codecs; ``refusal`` says why it has none."""
     builder = ProfileBuilder(model.shape, model.fingerprint, refusal)
     for done, token_ids in enumerate(contexts, start=1):
-        builder.add(_prefill(model, token_ids))
+        builder.add(prefilled_kv(model, token_ids))
         on_text(done, len(contexts))
     return builder.build()
 
 
-def _prefill(model: LanguageModel, token_ids: list[int]) -> torch.Tensor:
+def calibration_contexts(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of the texts that are long enough, each cut to what calibration uses; see :func:`calibrate`."""
+    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
+    contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
+    if not contexts:
+        raise InvalidInputError(
+            f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"
+        )
+    return contexts
+
+
+def prefilled_kv(model: LanguageModel, token_ids: Sequence[int]) -> torch.Tensor:
+    """Chunk tensor of a whole context, run through the model."""
     cache = model.new_cache(len(token_ids))
     model.prefill(cache, token_ids)
     return cache.chunk(0, len(token_ids))
@@ -118,8 +128,7 @@ def cached_profile(
     A file that is damaged or of another release is made anew. ``transform`` as in :func:`calibrate`: profiles with and
     without it are kept apart, and chunks of one do not decode with the other.
     """
-    kind = "-transform" if transform else ""
-    path = cache_dir() / "profiles" / f"{model.fingerprint.hex()}-{PROFILE_SCHEMA}{kind}.safetensors"
+    path = profile_path(model.fingerprint, transform=transform)
     if path.exists():
         try:
             profile = load_profile(path)

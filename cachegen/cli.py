@@ -1,56 +1,33 @@
-"""Command line of the library: ``python -m cachegen prepare | serve``."""
+"""Command line of the library: ``python -m cachegen COMMAND``."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from cachegen.commands import COMMANDS
 from cachegen.errors import CachegenError
+
+_REFUSED, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 2 refused with a reason."""
-    options = _parser().parse_args(arguments)
+    """Run one command; return its exit status: 0 done, 2 refused with a reason, 130 interrupted."""
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(typed, argparse.Namespace(typed=typed))
     try:
-        options.run(options)
-    except CachegenError as error:
+        return COMMANDS[options.command].run(options)
+    except (CachegenError, OSError) as error:
         sys.stderr.write(f"cachegen {options.command}: {error}\n")
-        return 2
-    return 0
+        return _REFUSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cachegen", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="cachegen", description="Encode an LLM's KV cache, and see what became of it."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    prepare = commands.add_parser("prepare", help="convert the default model and make its codec profile, once")
-    prepare.set_defaults(run=_prepare)
-    serve = commands.add_parser("serve", help="serve a folder of stored contexts over HTTP until SIGTERM")
-    serve.add_argument("--root", type=Path, required=True, help="folder of the store")
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    serve.add_argument("--port", type=int, default=0, help="port; 0, the default, takes a free one")
-    serve.set_defaults(run=_serve)
+    for name, command in COMMANDS.items():
+        command.add_arguments(commands.add_parser(name, help=command.HELP, description=command.DESCRIPTION))
     return parser
-
-
-# Both commands import what they need themselves: torch takes seconds, and the server needs none of it.
-
-
-def _prepare(_options: argparse.Namespace) -> None:
-    from cachegen.calibration import cached_profile
-    from cachegen.default_model import default_model_path
-    from cachegen.model import load_model
-
-    path = default_model_path()
-    sys.stdout.write(f"model: {path}\n")
-    profile = cached_profile(load_model(path))
-    sys.stdout.write(f"profile: {profile.hash.hex()}\n")
-
-
-def _serve(options: argparse.Namespace) -> None:
-    from cachegen.server import serve
-
-    def announce(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
-    serve(options.root, options.host, options.port, announce)

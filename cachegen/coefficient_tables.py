@@ -31,11 +31,11 @@ def count_coefficients(y: torch.Tensor, energies: F64, step: float) -> Frequency
         Variances, for the prior.
     """
     backend = get_backend("numba")
-    counts = np.zeros((1, len(y), ALPHABET), dtype=np.int64)
+    counts = np.zeros((1, len(y), ALPHABET), dtype=np.uint32)
     largest = step * SYMBOL_LARGEST
     backend.count(backend.quantize_uniform(y.clamp(-largest, largest).numpy(), step)[None], counts)
     shares = laplace_shares(np.maximum(np.sqrt(energies) / step, _SMALLEST_SIGMA))
-    counts[0] += np.rint(PRIOR_TOKENS * shares).astype(np.int64)
+    counts[0] += np.rint(PRIOR_TOKENS * shares).astype(np.uint32)
     return build_tables(counts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -24,6 +25,38 @@ _FIXED = struct.Struct("<8sHHI 16sBBH IIII IQ 16s32s32s")
 # id, reserved, offset, length, xxh3_64
 _ENTRY = struct.Struct("<IIQQQ")
 _CHECKSUM = struct.Struct("<Q")
+
+
+class HeaderFields(NamedTuple):
+    """The fixed fields of a header as they stand, whatever they say."""
+
+    magic: bytes
+    version: int
+    flags: int
+    header_bytes: int
+    codec: bytes
+    level: int
+    dtype: int
+    num_sections: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    num_tokens: int
+    chunk_index: int
+    first_token: int
+    model_fingerprint: bytes
+    profile_hash: bytes
+    chunk_key: bytes
+
+
+class SectionEntry(NamedTuple):
+    """One entry of the section table as it stands."""
+
+    id: int
+    reserved: int
+    offset: int
+    length: int
+    checksum: int
 
 
 @dataclass(frozen=True)
@@ -116,42 +149,92 @@ def unpack(data: bytes | memoryview) -> Container:
         Anything else that docs/format.md forbids; the text names the field or section and the offset.
     """
     view = memoryview(data).cast("B")
-    header_bytes, num_sections = _check_header_bytes(view)
-    fields = _FIXED.unpack_from(view)
-    codec_name, level, dtype_code = fields[4:7]
-    if fields[2] != 0:
-        raise FormatError(f"container flags are {fields[2]:#06x}, this version defines none")
-    try:
-        encoding = Encoding(_codec_of(codec_name), None if level == NO_LEVEL else level)
-        layout = ChunkLayout(KVShape(*fields[8:11]), fields[11], _dtype_of(dtype_code))
-        identity = ChunkIdentity(fields[14], fields[15], fields[16], fields[12], fields[13])
-    except InvalidInputError as error:
-        raise FormatError(f"container header: {error}") from error
-    return Container(encoding, layout, identity, _read_sections(view, header_bytes, num_sections))
+    fields = check_header(view)
+    encoding, layout, identity = read_meaning(fields)
+    sections: dict[int, memoryview] = {}
+    expected = fields.header_bytes
+    for entry in section_entries(view, fields.num_sections):
+        if entry.id in sections:
+            raise FormatError(f"section {entry.id} is listed twice")
+        sections[entry.id] = check_section(view, entry, expected)
+        expected += entry.length
+    check_end(view, expected)
+    return Container(encoding, layout, identity, sections)
 
 
-def _check_header_bytes(view: memoryview) -> tuple[int, int]:
-    """Lengths, magic, version and checksum of the header; returns its length and section count."""
+def header_fields(view: memoryview) -> HeaderFields:
+    """Fixed fields of a header; FormatError if there are not as many bytes."""
     if len(view) < _FIXED.size:
         raise FormatError(f"container has {len(view)} bytes, its header alone has at least {_FIXED.size}")
-    magic, version, _, header_bytes, _, _, _, num_sections = _FIXED.unpack_from(view)[:8]
-    if magic != MAGIC:
-        raise FormatError(f"container magic at offset 0 is {magic.hex()}, must be {MAGIC.hex()}")
-    if version != VERSION:
-        raise VersionError(f"container version at offset 8 is {version}, this release reads {VERSION}")
-    if num_sections > MAX_SECTIONS:
-        raise FormatError(f"container has {num_sections} sections, at most {MAX_SECTIONS}")
-    implied = _FIXED.size + _ENTRY.size * num_sections + _CHECKSUM.size
-    if header_bytes != implied:
-        raise FormatError(f"container header length at offset 12 is {header_bytes}, must be {implied}")
-    if len(view) < header_bytes:
-        raise FormatError(f"container has {len(view)} bytes, its header has {header_bytes}")
-    end = header_bytes - _CHECKSUM.size
+    return HeaderFields(*_FIXED.unpack_from(view))
+
+
+def section_entries(view: memoryview, num_sections: int) -> list[SectionEntry]:
+    """Entries of the section table, as many as there are bytes for."""
+    room = (len(view) - _FIXED.size) // _ENTRY.size
+    offsets = (_FIXED.size + i * _ENTRY.size for i in range(min(num_sections, room)))
+    return [SectionEntry(*_ENTRY.unpack_from(view, offset)) for offset in offsets]
+
+
+def check_header(view: memoryview) -> HeaderFields:
+    """Check lengths, magic, version and checksum of the header; its fields' values are :func:`read_meaning`'s."""
+    fields = header_fields(view)
+    if fields.magic != MAGIC:
+        raise FormatError(f"container magic at offset 0 is {fields.magic.hex()}, must be {MAGIC.hex()}")
+    if fields.version != VERSION:
+        raise VersionError(f"container version at offset 8 is {fields.version}, this release reads {VERSION}")
+    if fields.num_sections > MAX_SECTIONS:
+        raise FormatError(f"container has {fields.num_sections} sections, at most {MAX_SECTIONS}")
+    implied = _FIXED.size + _ENTRY.size * fields.num_sections + _CHECKSUM.size
+    if fields.header_bytes != implied:
+        raise FormatError(f"container header length at offset 12 is {fields.header_bytes}, must be {implied}")
+    if len(view) < implied:
+        raise FormatError(f"container has {len(view)} bytes, its header has {implied}")
+    end = implied - _CHECKSUM.size
     (stated,) = _CHECKSUM.unpack_from(view, end)
     actual = xxhash.xxh3_64_intdigest(view[:end])
     if stated != actual:
         raise ChecksumError(f"container header: checksum {actual:016x}, header says {stated:016x}")
-    return header_bytes, num_sections
+    return fields
+
+
+def read_meaning(fields: HeaderFields) -> tuple[Encoding, ChunkLayout, ChunkIdentity]:
+    """What the fields say; FormatError names the first that says nothing this release knows."""
+    if fields.flags != 0:
+        raise FormatError(f"container flags are {fields.flags:#06x}, this version defines none")
+    try:
+        encoding = Encoding(_codec_of(fields.codec), None if fields.level == NO_LEVEL else fields.level)
+        shape = KVShape(fields.num_layers, fields.num_kv_heads, fields.head_dim)
+        layout = ChunkLayout(shape, fields.num_tokens, _dtype_of(fields.dtype))
+        identity = ChunkIdentity(
+            fields.model_fingerprint, fields.profile_hash, fields.chunk_key, fields.chunk_index, fields.first_token
+        )
+    except InvalidInputError as error:
+        raise FormatError(f"container header: {error}") from error
+    return encoding, layout, identity
+
+
+def check_section(view: memoryview, entry: SectionEntry, expected: int) -> memoryview:
+    """Bytes of a section that must start at offset ``expected``, once entry and checksum are found right."""
+    if entry.reserved != 0:
+        raise FormatError(f"section {entry.id}: reserved field is {entry.reserved}, must be 0")
+    if entry.offset != expected:
+        raise FormatError(f"section {entry.id} starts at offset {entry.offset}, must start at {expected}")
+    if entry.length > len(view) - entry.offset:
+        raise FormatError(f"section {entry.id}: {entry.length} bytes at offset {entry.offset} pass the end {len(view)}")
+    body = view[entry.offset : entry.offset + entry.length]
+    actual = xxhash.xxh3_64_intdigest(body)
+    if entry.checksum != actual:
+        raise ChecksumError(
+            f"section {entry.id} at offset {entry.offset}: checksum {actual:016x}, header says {entry.checksum:016x}"
+        )
+    return body
+
+
+def check_end(view: memoryview, expected: int) -> None:
+    """Refuse bytes behind the last section."""
+    if expected != len(view):
+        raise FormatError(f"container has {len(view)} bytes, its sections end at offset {expected}")
 
 
 def _codec_of(field: bytes) -> str:
@@ -166,29 +249,3 @@ def _dtype_of(code: int) -> KVDType:
         if entry.code == code:
             return entry
     raise FormatError(f"container dtype code at offset 33 is {code}, unknown")
-
-
-def _read_sections(view: memoryview, start: int, num_sections: int) -> dict[int, memoryview]:
-    sections: dict[int, memoryview] = {}
-    expected = start
-    for i in range(num_sections):
-        section_id, reserved, offset, length, stated = _ENTRY.unpack_from(view, _FIXED.size + i * _ENTRY.size)
-        if section_id in sections:
-            raise FormatError(f"section {section_id} is listed twice")
-        if reserved != 0:
-            raise FormatError(f"section {section_id}: reserved field is {reserved}, must be 0")
-        if offset != expected:
-            raise FormatError(f"section {section_id} starts at offset {offset}, must start at {expected}")
-        if length > len(view) - offset:
-            raise FormatError(f"section {section_id}: {length} bytes at offset {offset} pass the end {len(view)}")
-        body = view[offset : offset + length]
-        actual = xxhash.xxh3_64_intdigest(body)
-        if stated != actual:
-            raise ChecksumError(
-                f"section {section_id} at offset {offset}: checksum {actual:016x}, header says {stated:016x}"
-            )
-        sections[section_id] = body
-        expected = offset + length
-    if expected != len(view):
-        raise FormatError(f"container has {len(view)} bytes, its sections end at offset {expected}")
-    return sections

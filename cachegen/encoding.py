@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from cachegen.errors import InvalidInputError, UnknownNameError
 
 # Levels of each codec; 0 = one fixed quality, so that the codec's name alone is the encoding's.
-CODEC_LEVELS: dict[str, int] = {"raw": 0, "quant8": 0, "quant4": 0, "cachegen": 5, "transform": 8}
+CODEC_LEVELS: dict[str, int] = {
+    "raw": 0,
+    "quant8": 0,
+    "quant4": 0,
+    "quant3": 0,
+    "cachegen": 5,
+    "cachegen-repo": 3,
+    "transform": 8,
+}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ CachegenError
 │   └── VersionError         a format version this release cannot read
 ├── MismatchError            valid bytes that belong to another model, profile, context or chunk
 ├── UnsupportedModelError    a model whose cache this release cannot code
+├── QualityError             an encoding that harms a model's predictions more than allowed
 └── StoreError               a store or its server did not do what was asked
     ├── ObjectNotFoundError  no such object
     └── StoreUnavailableError  no answer, a broken connection, a refused write
@@ -51,6 +52,10 @@ class MismatchError(CachegenError):
 
 class UnsupportedModelError(CachegenError):
     """A model whose KV cache this release cannot code; the message says which property."""
+
+
+class QualityError(CachegenError):
+    """An encoding that harms a model's predictions more than the caller allows; the message says by how much."""
 
 
 class StoreError(CachegenError):

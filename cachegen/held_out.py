@@ -1,25 +1,25 @@
-"""What a profile is worth on text that it was not made from: size and harm of each encoding."""
+"""What an encoding is worth on text that its profile was not made from: size and harm."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from cachegen.chunking import chunk_spans
+from cachegen.chunking import KEY_BYTES, chunk_spans
 from cachegen.container import ChunkIdentity
 from cachegen.encoding import Encoding
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, QualityError
 from cachegen.kv_cache import KVCache
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, decode_chunk, encode_chunk
 from cachegen.profile import Profile
+from cachegen.quality import Quality, compare_logits
 
 CHECK_CHUNK_TOKENS = 512
 CHECK_CONTINUATION_TOKENS = 256
-_FP16_BITS = 16
-_KEY_BYTES = 32
+FP16_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class HeldOutRow:
         Mean divergence of the next-token distribution from the uncompressed cache's, nats.
     agreement : float
         Share of positions with the same most likely token.
+    dppl : float
+        Perplexity of what follows minus that under the uncompressed cache.
     """
 
     encoding: Encoding
@@ -47,6 +49,71 @@ class HeldOutRow:
     ratio_fp16: float
     kl: float
     agreement: float
+    dppl: float
+
+
+class HeldOutText:
+    """A text run through the model: the cache of its context, and what the model predicts behind it.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    token_ids : sequence of int
+        The last 256 follow the context, teacher-forced; compared are the predictions of all of these but the first.
+    chunk_tokens : int
+        The context is prefilled and coded in chunks of this length.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not longer than what follows the context.
+    """
+
+    def __init__(self, model: LanguageModel, token_ids: Sequence[int], chunk_tokens: int = CHECK_CHUNK_TOKENS) -> None:
+        length = len(token_ids) - CHECK_CONTINUATION_TOKENS
+        if length < 1:
+            raise InvalidInputError(
+                f"a held-out text of {len(token_ids)} tokens leaves no context: {CHECK_CONTINUATION_TOKENS} follow it"
+            )
+        self.model = model
+        self.spans = chunk_spans(length, chunk_tokens)
+        self._continuation = list(token_ids[length:])
+        self.cache = model.new_cache(len(token_ids))
+        for first, end in self.spans:
+            model.prefill(self.cache, token_ids[first:end])
+        self._reference = self._predict(self.cache)
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of the context's KV cache."""
+        return self.cache.num_tokens * self.model.shape.rows * self.model.shape.channels
+
+    def chunks(self) -> list[torch.Tensor]:
+        """Chunk tensors of the context."""
+        return [self.cache.chunk(first, end) for first, end in self.spans]
+
+    def identities(self, profile: Profile) -> list[ChunkIdentity]:
+        """Of each chunk. Nothing is stored under their keys, which are zeros."""
+        return [
+            ChunkIdentity(self.model.fingerprint, profile.hash, bytes(KEY_BYTES), index, first)
+            for index, (first, _) in enumerate(self.spans)
+        ]
+
+    def judge(self, encoding: Encoding, num_bytes: int, decoded: Iterable[torch.Tensor]) -> HeldOutRow:
+        """Size and harm of an encoding whose containers have so many bytes and give these chunks."""
+        quality = self.quality_of(decoded)
+        bits = 8 * num_bytes / self.num_elements
+        return HeldOutRow(encoding, num_bytes, bits, FP16_BITS / bits, quality.kl, quality.agreement, quality.dppl)
+
+    def quality_of(self, chunks: Iterable[torch.Tensor]) -> Quality:
+        """Compare what the model predicts from these chunks with what it predicts from its own cache."""
+        loaded = self.model.new_cache(self.cache.num_tokens + CHECK_CONTINUATION_TOKENS)
+        for kv, (first, end) in zip(chunks, self.spans, strict=True):
+            loaded.append(kv, self.cache.token_ids[first:end])
+        return compare_logits(self._reference, self._predict(loaded), self._continuation[1:])
+
+    def _predict(self, cache: KVCache) -> torch.Tensor:
+        return self.model.continuation_logits(cache, self._continuation[:-1])
 
 
 def check_held_out(
@@ -57,8 +124,7 @@ def check_held_out(
     Parameters
     ----------
     token_ids : sequence of int
-        A text that the profile was not made from. Its last 256 tokens are predicted, teacher-forced, from the cache of
-        those before, which is coded in chunks of 512.
+        A text that the profile was not made from, see :class:`HeldOutText`; coded in chunks of 512 tokens.
 
     Returns
     -------
@@ -68,40 +134,44 @@ def check_held_out(
     Raises
     ------
     InvalidInputError
-        The text is not longer than its part that is predicted.
+        The text is not longer than what follows the context.
     UnsupportedModelError
         An encoding cannot code this model.
     """
-    length = len(token_ids) - CHECK_CONTINUATION_TOKENS
-    if length < 1:
-        raise InvalidInputError(
-            f"a held-out text of {len(token_ids)} tokens leaves no context: {CHECK_CONTINUATION_TOKENS} are predicted"
-        )
-    check_encodable(encodings, length, profile)
-    context, continuation = token_ids[:length], token_ids[length:]
-    cache = model.new_cache(len(token_ids))
-    model.prefill(cache, context)
-    reference = torch.log_softmax(model.continuation_logits(cache, continuation).double(), dim=-1)
-    rows = []
-    for encoding in encodings:
-        loaded, num_bytes = _round_trip(model, profile, cache, encoding)
-        found = torch.log_softmax(model.continuation_logits(loaded, continuation).double(), dim=-1)
-        bits = 8 * num_bytes / (length * model.shape.rows * model.shape.channels)
-        divergence = (reference.exp() * (reference - found)).sum(dim=-1).mean()
-        agreement = (reference.argmax(dim=-1) == found.argmax(dim=-1)).double().mean()
-        # rounding can leave a hair below zero, which no divergence is
-        kl = max(0.0, float(divergence))
-        rows.append(HeldOutRow(encoding, num_bytes, bits, _FP16_BITS / bits, kl, float(agreement)))
-    return rows
+    check_encodable(encodings, max(0, len(token_ids) - CHECK_CONTINUATION_TOKENS), profile)
+    text = HeldOutText(model, token_ids)
+    return [check_encoding(text, profile, encoding) for encoding in encodings]
 
 
-def _round_trip(model: LanguageModel, profile: Profile, cache: KVCache, encoding: Encoding) -> tuple[KVCache, int]:
-    """The cache after encoding and decoding, and the bytes in between."""
-    loaded = model.new_cache(cache.num_tokens + CHECK_CONTINUATION_TOKENS)
-    num_bytes = 0
-    for index, (first, end) in enumerate(chunk_spans(cache.num_tokens, CHECK_CHUNK_TOKENS)):
-        identity = ChunkIdentity(model.fingerprint, profile.hash, bytes(_KEY_BYTES), index, first)
-        data = encode_chunk(cache.chunk(first, end), encoding, identity, profile)
-        loaded.append(decode_chunk(data, profile).kv, cache.token_ids[first:end])
-        num_bytes += len(data)
-    return loaded, num_bytes
+def check_encoding(text: HeldOutText, profile: Profile, encoding: Encoding) -> HeldOutRow:
+    """Size and harm of one encoding on a text."""
+    containers = [
+        encode_chunk(kv, encoding, identity, profile)
+        for kv, identity in zip(text.chunks(), text.identities(profile), strict=True)
+    ]
+    return text.judge(encoding, sum(map(len, containers)), (decode_chunk(data, profile).kv for data in containers))
+
+
+def require_quality(rows: Sequence[HeldOutRow], max_kl: float) -> None:
+    """Refuse encodings that are not good enough for a model, before anything is stored in them.
+
+    Parameters
+    ----------
+    rows : sequence of HeldOutRow
+        From :func:`check_held_out`, on text like that of the contexts to come.
+    max_kl : float
+        Largest mean divergence allowed, nats.
+
+    Raises
+    ------
+    QualityError
+        Some encoding diverges by more, or by what is no number; the text lists all of these.
+    InvalidInputError
+        Nothing was measured, or the bound is none.
+    """
+    if not rows or not max_kl >= 0:
+        raise InvalidInputError(f"require_quality needs rows and a bound of 0 or more, got {len(rows)} and {max_kl}")
+    # written so that NaN fails too
+    if worse := [row for row in rows if not row.kl <= max_kl]:
+        listed = ", ".join(f"{row.encoding} {row.kl:.3g}" for row in worse)
+        raise QualityError(f"KL on held-out text is above {max_kl:.3g} nats: {listed}")

@@ -45,7 +45,7 @@ class KVShape:
     Raises
     ------
     InvalidInputError
-        A size is below 1 or above the limits of the container format.
+        A size is no integer, below 1, or above the limits of the container format.
     """
 
     num_layers: int
@@ -56,6 +56,8 @@ class KVShape:
         limits = {"num_layers": MAX_LAYERS, "num_kv_heads": MAX_KV_HEADS, "head_dim": MAX_HEAD_DIM}
         for field, limit in limits.items():
             value = getattr(self, field)
+            if not isinstance(value, int):
+                raise InvalidInputError(f"KV shape: {field} is {value!r}, must be an integer")
             if not 1 <= value <= limit:
                 raise InvalidInputError(f"KV shape: {field} is {value}, must be in 1..{limit}")
 
@@ -119,14 +121,29 @@ def dtype_of(tensor: torch.Tensor) -> KVDType:
     raise InvalidInputError(f"KV tensor has dtype {tensor.dtype}; known: {known}")
 
 
+def _check_dense(kv: torch.Tensor) -> None:
+    """Refuse what has no elements to read one by one: other types, meta and sparse tensors, nested ones."""
+    if not isinstance(kv, torch.Tensor):
+        raise InvalidInputError(f"KV tensor is a {type(kv).__name__}, must be a torch.Tensor")
+    if kv.layout != torch.strided or kv.is_nested or kv.is_meta:
+        kind = "nested" if kv.is_nested else f"{kv.layout} on {kv.device}"
+        raise InvalidInputError(f"KV tensor is {kind}, must be dense and hold its elements")
+
+
 def layout_of(kv: torch.Tensor) -> ChunkLayout:
     """Layout of a chunk tensor, whatever its values."""
+    _check_dense(kv)
     dtype = dtype_of(kv)
     if kv.ndim != len(KV_AXES) or kv.shape[1] != 2:
         raise InvalidInputError(
             f"KV tensor must be (num_layers, 2, num_tokens, num_kv_heads, head_dim), got shape {tuple(kv.shape)}"
         )
     return ChunkLayout(KVShape(kv.shape[0], kv.shape[3], kv.shape[4]), kv.shape[2], dtype)
+
+
+def all_finite(kv: torch.Tensor) -> bool:
+    """Whether a chunk tensor holds neither NaN nor Inf; one layer after the other, which bounds the memory it takes."""
+    return bool(torch.stack([torch.isfinite(layer).all() for layer in kv]).all())
 
 
 def check_kv(kv: torch.Tensor) -> KVShape:
@@ -145,14 +162,13 @@ def check_kv(kv: torch.Tensor) -> KVShape:
     Raises
     ------
     InvalidInputError
-        Wrong rank, dtype or size.
+        Not a dense tensor, or one of wrong rank, dtype or size.
     NonFiniteError
         The first NaN or Inf, by layer, K/V, token, head and dim.
     """
     layout = layout_of(kv)
-    finite = torch.isfinite(kv)
-    if not bool(finite.all()):
-        index = tuple(finite.logical_not().nonzero()[0].tolist())
+    if not all_finite(kv):
+        index = tuple(torch.isfinite(kv).logical_not().nonzero()[0].tolist())
         place = ", ".join(f"{axis} {'KV'[i] if axis == 'K/V' else i}" for axis, i in zip(KV_AXES, index, strict=True))
         raise NonFiniteError(f"KV tensor holds {kv[index].item()} at {place}")
     return layout.shape

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DummyLayer, DynamicLayer
 
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, UnsupportedModelError
 from cachegen.kv import KVShape
 
 _SMALLEST_CAPACITY_TOKENS = 64
@@ -24,6 +24,8 @@ class KVCache:
         Room to start with; the buffer grows when it is used up, which copies it.
     model_fingerprint : bytes
         Whose keys and values these are.
+    sharing_layers : int
+        Layers of the model, behind those of the shape, that have no keys and values of their own.
 
     Attributes
     ----------
@@ -40,13 +42,14 @@ class KVCache:
         device: torch.device | str = "cpu",
         capacity_tokens: int = _SMALLEST_CAPACITY_TOKENS,
         model_fingerprint: bytes = b"",
+        sharing_layers: int = 0,
     ) -> None:
         self.shape, self.model_fingerprint = shape, model_fingerprint
         self.token_ids: list[int] = []
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
         self._buffer = _Buffer(torch.empty(size, dtype=dtype, device=device))
         self._layers = [_BufferLayer(self._buffer, index) for index in range(shape.num_layers)]
-        self.past = Cache(layers=self._layers)
+        self.past = Cache(layers=[*self._layers, *(DummyLayer() for _ in range(sharing_layers))])
 
     @property
     def num_tokens(self) -> int:
@@ -86,6 +89,21 @@ class KVCache:
         """Take note of tokens whose keys and values are in the buffer already, as after a forward pass."""
         self.token_ids.extend(token_ids)
         self._set_length(self.num_tokens)
+
+    def check_filled(self, new_tokens: int) -> None:
+        """Refuse a forward pass that did not write one entry a token into every layer; called before its commit.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The text names the first such layer.
+        """
+        for index, layer in enumerate(self._layers):
+            written = layer.get_seq_length() - self.num_tokens
+            if written != new_tokens:
+                raise UnsupportedModelError(
+                    f"layer {index} wrote {written} entries into the KV cache for {new_tokens} tokens; must be one each"
+                )
 
     def truncate(self, num_tokens: int) -> None:
         """Forget all tokens behind the first ``num_tokens``."""

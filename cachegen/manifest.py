@@ -6,7 +6,6 @@ with a ``schema`` number and hashes in lower-case hex. Nothing in it is believed
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from cachegen.chunking import (
     chunk_spans,
 )
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, VersionError
+from cachegen.strict_json import parse_object, shown
 
 MANIFEST_SCHEMA = 1
 # A million tokens in chunks of 512 make a manifest of about one mebibyte.
@@ -153,11 +153,11 @@ def unpack_manifest(data: bytes) -> Manifest:
     document = _parse_object(data)
     schema = document.get("schema")
     if type(schema) is not int or schema != MANIFEST_SCHEMA:
-        raise VersionError(f"manifest: schema {_short(schema)}, this release reads {MANIFEST_SCHEMA}")
+        raise VersionError(f"manifest: schema {shown(schema)}, this release reads {MANIFEST_SCHEMA}")
     _check_fields("manifest", document, _FIELDS)
     chunks = document["chunks"]
     if not isinstance(chunks, list):
-        raise FormatError(f"manifest: chunks must be a list, not {_short(chunks)}")
+        raise FormatError(f"manifest: chunks must be a list, not {shown(chunks)}")
     try:
         return Manifest(
             context_key=_parse_hex("context_key", document["context_key"]),
@@ -219,29 +219,18 @@ def _parse_object(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_MANIFEST_BYTES:
         raise FormatError(f"manifest: {len(data)} bytes, the limit is {MAX_MANIFEST_BYTES}")
     try:
-        document = json.loads(data, object_pairs_hook=_refuse_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"manifest: not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"manifest: must be a JSON object, not {_short(document)}")
-    return document
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        [(duplicate, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"field {_short(duplicate)} stands twice in one object")
-    return document
+        return parse_object(data)
+    except FormatError as error:
+        raise FormatError(f"manifest: {error}") from error
 
 
 def _parse_chunk(index: int, value: object) -> ManifestChunk:
     place = f"manifest: chunks[{index}]"
     if not isinstance(value, dict):
-        raise FormatError(f"{place} must be an object, not {_short(value)}")
+        raise FormatError(f"{place} must be an object, not {shown(value)}")
     _check_fields(place, value, _CHUNK_FIELDS)
     if not isinstance(value["encodings"], dict):
-        raise FormatError(f"{place}.encodings must be an object, not {_short(value['encodings'])}")
+        raise FormatError(f"{place}.encodings must be an object, not {shown(value['encodings'])}")
     return ManifestChunk(
         key=_parse_hex(f"chunks[{index}].key", value["key"]),
         first_token=value["first_token"],
@@ -252,7 +241,7 @@ def _parse_chunk(index: int, value: object) -> ManifestChunk:
 
 def _parse_hex(field: str, value: object) -> bytes:
     if not isinstance(value, str) or not re.fullmatch(r"(?:[0-9a-f]{2})*", value):
-        raise FormatError(f"manifest: {field} must be lower-case hex, not {_short(value)}")
+        raise FormatError(f"manifest: {field} must be lower-case hex, not {shown(value)}")
     return bytes.fromhex(value)
 
 
@@ -260,21 +249,16 @@ def _check_fields(place: str, document: dict[str, Any], expected: set[str]) -> N
     if missing := sorted(expected - document.keys()):
         raise FormatError(f"{place}: no field {missing[0]!r}")
     if unknown := sorted(document.keys() - expected):
-        raise FormatError(f"{place}: unknown field {_short(unknown[0])}")
+        raise FormatError(f"{place}: unknown field {shown(unknown[0])}")
 
 
 def _check_int(field: str, value: object, smallest: int, largest: int) -> None:
     # ``type`` and not ``isinstance``: JSON's true is an int to Python.
     if type(value) is not int or not smallest <= value <= largest:
         bounds = f"{smallest}" if smallest == largest else f"an integer from {smallest} to {largest}"
-        raise InvalidInputError(f"{field} must be {bounds}, not {_short(value)}")
+        raise InvalidInputError(f"{field} must be {bounds}, not {shown(value)}")
 
 
 def _check_name(field: str, value: object) -> None:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InvalidInputError(f"{field}: {_short(value)} is not a name of the form {_NAME.pattern}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        raise InvalidInputError(f"{field}: {shown(value)} is not a name of the form {_NAME.pattern}")

@@ -1,18 +1,19 @@
 """A causal language model of transformers, as far as this project needs it: tokens in, KV cache and logits out."""
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cachegen.chunking import MODEL_FINGERPRINT_BYTES
-from cachegen.errors import InvalidInputError, MismatchError, UnsupportedModelError
-from cachegen.kv import KVShape
+from cachegen.errors import CachegenError, InvalidInputError, MismatchError, UnsupportedModelError
+from cachegen.generation_options import check_options
 from cachegen.kv_cache import KVCache
+from cachegen.model_fingerprint import fingerprint_of
+from cachegen.model_lengths import longest_sequence
+from cachegen.model_shape import model_title, probe_cache
 
 
 class LanguageModel:
@@ -29,15 +30,28 @@ class LanguageModel:
     ----------
     shape : KVShape
         Layers, KV heads and head size, read off a real cache rather than from the configuration.
+    dtype : torch.dtype
+        Element type of the KV cache.
+    max_tokens : int or None
+        Longest sequence that one cache can hold: what the model was made for, or where its rotary scaling changes; None
+        where its configuration does not say.
     fingerprint : bytes
         16 bytes that change with the weights, the configuration or the dtype, so that a KV cache of one model
         is never taken for another's.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The model's cache is otherwise; the text says how.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         self._model, self._tokenizer, self.name = model, tokenizer, name
-        self.shape = _probe_shape(model, name)
-        self.fingerprint = _fingerprint(model)
+        form = probe_cache(model, name)
+        self.shape, self.dtype, self._sharing_layers = form.shape, form.dtype, form.sharing_layers
+        self.max_tokens = longest_sequence(model)
+        self.fingerprint = fingerprint_of(model)
+        self._check_continuation()
 
     @property
     def network(self) -> Any:
@@ -49,17 +63,6 @@ class LanguageModel:
         """Where the weights are."""
         device: torch.device = self._model.device
         return device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Element type of weights and KV cache."""
-        dtype: torch.dtype = self._model.dtype
-        return dtype
-
-    @property
-    def max_tokens(self) -> int | None:
-        """Longest sequence the model was made for, None where its configuration does not say."""
-        return getattr(self._model.config, "max_position_embeddings", None)
 
     def tokenize(self, text: str, *, special_tokens: bool = False) -> list[int]:
         """Token ids of a text."""
@@ -73,7 +76,7 @@ class LanguageModel:
 
     def new_cache(self, capacity_tokens: int) -> KVCache:
         """An empty cache of this model with room for so many tokens; it grows if they are more."""
-        return KVCache(self.shape, self.dtype, self.device, capacity_tokens, self.fingerprint)
+        return KVCache(self.shape, self.dtype, self.device, capacity_tokens, self.fingerprint, self._sharing_layers)
 
     def check_cache(self, cache: KVCache) -> None:
         """Refuse a cache that another model made.
@@ -127,26 +130,56 @@ class LanguageModel:
         -------
         list of int
             The new tokens.
+
+        Raises
+        ------
+        InvalidInputError
+            No question, or an option that transformers does not know or that cannot be followed here.
+        MismatchError
+            The cache is another model's.
         """
         if not question_ids:
             raise InvalidInputError("generation needs at least one token behind the cached ones")
         self.check_cache(cache)
         ids = self._ids([*cache.token_ids, *question_ids], past=0)
+        check_options(options, ids.shape[1], self.max_tokens, self._model.generation_config)
         try:
             output = self._model.generate(
-                ids, attention_mask=torch.ones_like(ids), cache=cache.past, use_cache=True, **options
+                ids,
+                attention_mask=torch.ones_like(ids),
+                cache=cache.past,
+                use_cache=True,
+                return_dict_in_generate=False,
+                **options,
             )
+        except CachegenError:
+            raise
+        except (ValueError, TypeError, AttributeError, NotImplementedError) as error:
+            raise InvalidInputError(f"generate with {', '.join(options) or 'no options'}: {error}") from error
         finally:
             # also when it is interrupted: the layers hold question and answer by then
             cache.truncate(cache.num_tokens)
         new: list[int] = output[0, ids.shape[1] :].tolist()
         return new
 
+    @torch.inference_mode()
+    def _check_continuation(self) -> None:
+        """Refuse a model that cannot go on from a cache by several tokens at once, as recomputing a chunk does."""
+        title, cache = model_title(self._model, self.name), self.new_cache(4)
+        try:
+            for _ in range(2):
+                self.prefill(cache, [0, 0])
+        except (torch.OutOfMemoryError, CachegenError):
+            raise
+        except Exception as error:  # whatever a model's own code raises
+            raise UnsupportedModelError(f"{title}: does not run behind a KV cache: {error!r}") from error
+
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
         self.check_cache(cache)
         ids = self._ids(token_ids, past=cache.num_tokens)
         try:
             output = self._model(ids, cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
+            cache.check_filled(len(token_ids))
         finally:
             # the values stay in the buffer for a commit; a pass that failed half-way leaves no layer longer
             cache.truncate(cache.num_tokens)
@@ -195,8 +228,8 @@ def load_model(
     dtype = dtype or _native_dtype(device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, attn_implementation="sdpa")
-    except (OSError, ValueError) as error:
+        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         raise InvalidInputError(f"no causal language model at {str(name_or_path)!r}: {error}") from error
     return LanguageModel(model.to(device).eval(), tokenizer, Path(name_or_path).name)
 
@@ -207,44 +240,3 @@ def _native_dtype(device: str) -> torch.dtype:
     flags = Path("/proc/cpuinfo")
     native = flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))
     return torch.bfloat16 if native else torch.float32
-
-
-@torch.inference_mode()
-def _probe_shape(model: Any, name: str) -> KVShape:
-    """Run one token and read the shape off the cache that comes back."""
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModelError(f"{name}: an encoder-decoder model has no single KV cache to stream")
-    output = model(torch.zeros((1, 1), dtype=torch.long, device=model.device), use_cache=True)
-    layers = getattr(getattr(output, "cache", None), "layers", [])
-    shapes = {(tuple(k.shape), tuple(v.shape)) for k, v in map(_keys_and_values, layers)}
-    if len(shapes) != 1 or len(set(*shapes)) != 1 or len(next(iter(shapes))[0]) != 4:
-        raise UnsupportedModelError(
-            f"{name}: needs one K and one V tensor [batch, heads, tokens, head_dim] a layer, the same in all "
-            f"layers; this model's cache has {sorted(shapes) or 'none'}"
-        )
-    (_, heads, _, head_dim), _ = shapes.pop()
-    return KVShape(num_layers=len(layers), num_kv_heads=heads, head_dim=head_dim)
-
-
-def _keys_and_values(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of a cache layer; layers that hold something else (a state-space model's) have neither."""
-    empty = torch.empty(0)
-    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-    return (empty if keys is None else keys), (empty if values is None else values)
-
-
-def _fingerprint(model: Any) -> bytes:
-    """Hash configuration, dtype and every weight, so that even one edited token's embedding makes another model."""
-    config = {k: v for k, v in model.config.to_dict().items() if k not in _NOT_IDENTITY}
-    config["class"] = type(model).__name__
-    digest = hashlib.blake2b(repr(sorted(config.items())).encode(), digest_size=MODEL_FINGERPRINT_BYTES)
-    for key, tensor in sorted(model.state_dict().items()):
-        elements = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        digest.update(xxhash.xxh3_128_digest(elements.numpy()))
-    return digest.digest()
-
-
-# Where a model was loaded from and which release saved it change nothing in its cache; its class and the dtype of its
-# weights are hashed as they are, whether the configuration names them or not.
-_NOT_IDENTITY = {"_name_or_path", "transformers_version", "architectures", "dtype"}

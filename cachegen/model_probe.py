@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,11 +14,14 @@ import torch
 from cachegen.codecs.rotary import Rotary, no_rotary
 from cachegen.errors import UnsupportedModelError
 from cachegen.model import LanguageModel
+from cachegen.model_lengths import first_changing_token
+from cachegen.model_shape import model_title
 
 _PROBE_POSITIONS = (0, 1, 2, 5, 19, 83, 331, 1361)
 # Keys of 16-bit models agree to 1 %; a wrong theta or pairing misses by the keys' own size.
 _TOLERANCE = 0.05
-_CHANGING_TYPES = {"dynamic", "longrope"}
+# Of a run of one token repeated, where it cannot be placed at a position alone.
+_PROBE_LENGTH = 16
 
 F32 = npt.NDArray[np.float32]
 Kind = tuple[F32, npt.NDArray[np.uint16]]
@@ -34,15 +38,14 @@ def find_rotary(model: LanguageModel) -> Rotary:
     UnsupportedModelError
         Some layer's keys turn in none of these ways.
     """
-    limit = _first_changing_token(model)
-    highest = min([limit or _PROBE_POSITIONS[-1] + 1, model.max_tokens or _PROBE_POSITIONS[-1] + 1])
-    kinds = [_still(model.shape.head_dim), *_candidates(model)]
     if "position_ids" not in inspect.signature(model.network.forward).parameters:
-        if len(kinds) > 1:
-            raise UnsupportedModelError(f"{model.name}: has rotary keys but takes no position_ids to probe them with")
-        return no_rotary(model.shape.num_layers, model.shape.head_dim)
+        return _without_positions(model)
+    limit = first_changing_token(model.network)
+    highest = min([limit or _PROBE_POSITIONS[-1] + 1, model.max_tokens or _PROBE_POSITIONS[-1] + 1])
     positions = np.array([position for position in _PROBE_POSITIONS if position < highest])
     keys, values = _probe(model, positions)
+    # read after the run: it brings frequencies that a longer sequence has changed back to what they are below the limit
+    kinds = [_still(model.shape.head_dim), *_candidates(model)]
     if len(kinds) == 1 and not _agree(values[0]):
         # positions are added to the embeddings, so nothing is left to compare keys by; nor do they turn
         return no_rotary(model.shape.num_layers, model.shape.head_dim)
@@ -56,6 +59,24 @@ def find_rotary(model: LanguageModel) -> Rotary:
     )
 
 
+def _without_positions(model: LanguageModel) -> Rotary:
+    """No rotation, for a model that cannot be asked for one position alone; its first layer is looked at.
+
+    There, one token's keys and values are the same all along a sequence, unless positions are added to the embeddings,
+    which shows in the values, or unless the keys turn.
+    """
+    length = min(_PROBE_LENGTH, model.max_tokens or _PROBE_LENGTH)
+    cache = model.new_cache(length)
+    model.prefill(cache, [1] * length)
+    keys, values = cache.chunk(0, length)[0].float().cpu()
+    if _agree(values) and not _agree(keys):
+        raise UnsupportedModelError(
+            f"{model_title(model.network, model.name)}: keys turn with their position, and the model takes no "
+            "position_ids to find out how"
+        )
+    return no_rotary(model.shape.num_layers, model.shape.head_dim)
+
+
 def _kind_of_layer(
     model: LanguageModel, layer: int, keys: torch.Tensor, positions: npt.NDArray[np.int64], kinds: Sequence[Kind]
 ) -> int:
@@ -66,8 +87,8 @@ def _kind_of_layer(
     best = int(np.argmin(errors))
     if errors[best] > _TOLERANCE:
         raise UnsupportedModelError(
-            f"{model.name}: keys of layer {layer} turn with their position in none of the {len(kinds)} ways that its "
-            f"rotary modules offer (closest: {errors[best]:.0%} off)"
+            f"{model_title(model.network, model.name)}: keys of layer {layer} turn with their position in none of the "
+            f"{len(kinds)} ways that its rotary modules offer (closest: {errors[best]:.0%} off)"
         )
     return best
 
@@ -102,43 +123,33 @@ def _still(head_dim: int) -> Kind:
 
 
 def _candidates(model: LanguageModel) -> list[Kind]:
-    """Every rotation that the frequencies held by the model can mean: halves or neighbours paired, at either end."""
+    """Every rotation that the frequencies held by the model can mean, each once."""
     kinds: dict[bytes, Kind] = {}
-    for name, buffer in model.network.named_buffers():
-        if name.endswith("inv_freq") and buffer.ndim == 1 and 2 * len(buffer) <= model.shape.head_dim:
-            for kind in _pairings(buffer.detach().float().cpu().numpy(), model.shape.head_dim):
+    for frequencies in _held_frequencies(model.network):
+        if 2 * len(frequencies) <= model.shape.head_dim:
+            for kind in _pairings(frequencies, model.shape.head_dim):
                 kinds.setdefault(kind[0].tobytes() + kind[1].tobytes(), kind)
     return list(kinds.values())
 
 
+def _held_frequencies(network: Any) -> Iterator[F32]:
+    """Radians a token, from the model's buffers: as they are, or in a table of sines, then cosines, by position."""
+    for name, buffer in network.named_buffers():
+        if name.endswith("inv_freq") and buffer.ndim == 1:
+            yield buffer.detach().float().cpu().numpy()
+        elif name.endswith("embed_positions") and buffer.ndim == 2 and len(buffer) > 1:
+            sines, cosines = buffer[1].detach().float().cpu().chunk(2)
+            yield torch.atan2(sines, cosines).numpy()
+
+
 def _pairings(inverse: F32, head_dim: int) -> Iterator[Kind]:
+    """Halves or neighbours paired, at either end of the head, turning either way."""
     pairs = len(inverse)
     halves = np.arange(pairs), np.arange(pairs) + pairs
     neighbours = 2 * np.arange(pairs), 2 * np.arange(pairs) + 1
-    for first, second in (halves, neighbours):
+    for (first, second), way in itertools.product((halves, neighbours), (1, -1)):
         for offset in {0, head_dim - 2 * pairs}:
             frequencies, partners = _still(head_dim)
             partners[first + offset], partners[second + offset] = second + offset, first + offset
-            frequencies[first + offset], frequencies[second + offset] = -inverse, inverse
+            frequencies[first + offset], frequencies[second + offset] = -way * inverse, way * inverse
             yield frequencies, partners
-
-
-def _first_changing_token(model: LanguageModel) -> int:
-    """Position from which on the frequencies depend on the sequence's length; 0 if they never do."""
-    limits = []
-    for module in model.network.modules():
-        kind = getattr(module, "rope_type", None)
-        kinds = set(kind.values()) if isinstance(kind, dict) else {kind}
-        if kinds & _CHANGING_TYPES:
-            limits.append(_original_length(module, model))
-    return min(limits, default=0)
-
-
-def _original_length(module: Any, model: LanguageModel) -> int:
-    parameters = getattr(module.config, "rope_parameters", None) or {}
-    nested = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
-    stated = [
-        each["original_max_position_embeddings"] for each in nested if each.get("original_max_position_embeddings")
-    ]
-    stated.append(getattr(module, "original_max_seq_len", None) or model.max_tokens)
-    return min(int(length) for length in stated if length)

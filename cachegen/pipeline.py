@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES
+from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, TokenIds, chunk_keys, chunk_spans
 from cachegen.codecs import CODECS
 from cachegen.codecs.transform import TransformCodec, transform_of
 from cachegen.container import ChunkIdentity, pack, unpack
@@ -25,6 +25,18 @@ class DecodedChunk:
     kv: torch.Tensor
     encoding: Encoding
     identity: ChunkIdentity
+
+
+def context_identities(
+    token_ids: TokenIds, chunk_tokens: int, model_fingerprint: bytes, profile_hash: bytes
+) -> list[tuple[tuple[int, int], ChunkIdentity]]:
+    """Span ``(first_token, end_token)`` and identity of each chunk of a context."""
+    spans = chunk_spans(len(token_ids), chunk_tokens)
+    keys = chunk_keys(token_ids, chunk_tokens, model_fingerprint, profile_hash)
+    return [
+        ((first, end), ChunkIdentity(model_fingerprint, profile_hash, key, index, first))
+        for index, ((first, end), key) in enumerate(zip(spans, keys, strict=True))
+    ]
 
 
 def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, profile: Profile | None) -> bytes:
@@ -63,7 +75,7 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         if used.shape != shape:
             raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
         tables = used.tables
-    sections = codec.encode(kv.detach().cpu(), encoding.level, tables, identity.first_token)
+    sections = codec.encode(kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token)
     return pack(encoding, layout_of(kv), identity, sections)
 
 

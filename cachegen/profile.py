@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -20,11 +19,13 @@ from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, UNIT_CHANNELS
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.tables import PROB_BITS
-from cachegen.kernels.uniform import LEVEL_STEPS, SYMBOL_LARGEST
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, SYMBOL_LARGEST, TOKEN_REACH
 from cachegen.kv import KVShape
 from cachegen.profile_arrays import named_arrays, named_tables, read_tables, transform_header
+from cachegen.strict_json import parse_object, shown
+from cachegen.whole_file import write_whole
 
-PROFILE_SCHEMA = 2
+PROFILE_SCHEMA = 3
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -43,7 +44,9 @@ _CONSTANTS = {
     "third_bins": THIRD_BINS,
     "level_multipliers": LEVEL_MULTIPLIERS,
     "prob_bits": PROB_BITS,
-    "transform_steps": LEVEL_STEPS,
+    "transform_steps": GRID_STEPS,
+    "transform_levels": LEVEL_PLACES,
+    "transform_token_reach": TOKEN_REACH,
     "transform_symbol_largest": SYMBOL_LARGEST,
     "transform_sink_tokens": SINK_TOKENS,
     "transform_unit_channels": UNIT_CHANNELS,
@@ -103,17 +106,7 @@ class Profile:
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
-    data = save(dict(named_arrays(profile.tables)), metadata=metadata)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, save(dict(named_arrays(profile.tables)), metadata=metadata))
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -136,23 +129,34 @@ def load_profile(path: str | Path) -> Profile:
         raise
     except _NOT_A_PROFILE as error:
         raise FormatError(f"{path}: not a profile: {error}") from error
-    if profile.hash != stated:
-        raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {stated.hex()}")
+    # as text, so that there is one way to write it
+    if profile.hash.hex() != stated:
+        raise FormatError(f"{path}: content hashes to {profile.hash.hex()}, file says {shown(stated)}")
     return profile
 
 
-def _read_profile(path: str | Path) -> tuple[Profile, bytes]:
+def _read_profile(path: str | Path) -> tuple[Profile, object]:
     """Profile and the hash that the file states."""
     with safetensors.safe_open(str(path), framework="numpy") as file:
-        header = json.loads((file.metadata() or {})[_METADATA_KEY])
+        header = parse_object((file.metadata() or {})[_METADATA_KEY])
         if header["schema"] != PROFILE_SCHEMA:
             raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}")
         if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         shape = KVShape(**header["shape"])
         tables = read_tables(file.get_tensor, shape, header["transform"])
+        names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
-    return profile, bytes.fromhex(header["hash"])
+    _refuse_more(profile, header, names)
+    return profile, header["hash"]
+
+
+def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> None:
+    """Refuse a file that holds what its hash does not cover."""
+    if unknown := names - {name for name, _ in named_arrays(profile.tables)}:
+        raise FormatError(f"unknown tensor {shown(min(unknown))}")
+    if header != json.loads(json.dumps(_header(profile))) | {"hash": header["hash"]}:
+        raise FormatError(f"its metadata says more than a profile of {profile.shape} needs")
 
 
 def _header(profile: Profile) -> dict[str, object]:

@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.rotary import Rotary
-from cachegen.codecs.transform_tables import TransformTables, units_of
+from cachegen.codecs.transform_tables import TransformTables
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
-from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import KVShape
 
 _PARTS = ("first", "count", "frequencies")
 _ROTARY = ("of_layer", "frequencies", "partners")
-_PARAMETERS = ("means", "key_roots", "value_scales", "ranks")
+_PARAMETERS = ("means", "key_roots", "value_scales", "token_weights", "ranks")
 
 Array = npt.NDArray[np.generic]
 
@@ -84,7 +84,8 @@ def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str,
         return str(header["refusal"])
     of_layer, frequencies, partners = (get(f"transform.rotary.{name}") for name in _ROTARY)
     rotary = Rotary(of_layer, frequencies, partners, header["max_tokens"])
-    means, key_roots, value_scales, ranks = (get(f"transform.{name}") for name in _PARAMETERS)
-    bases = tuple(get(f"transform.bases.{index}") for index in range(len(units_of(shape))))
-    tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(LEVEL_STEPS)))
-    return TransformTables(shape, rotary, means, key_roots, value_scales, bases, ranks, tables)
+    parameters = {name: get(f"transform.{name}") for name in _PARAMETERS}
+    # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
+    bases = tuple(get(f"transform.bases.{index}") for index in range(parameters["ranks"].size // len(GRID_STEPS)))
+    tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
+    return TransformTables(shape, rotary, bases=bases, tables=tables, **parameters)

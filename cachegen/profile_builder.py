@@ -22,10 +22,14 @@ from cachegen.transform_moments import TransformMoments
 
 # A context is counted in pieces of this many tokens, as it would be cut in chunks: sigma is each chunk's own.
 CALIBRATION_CHUNK_TOKENS = 510
+LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 
 
 class ProfileBuilder:
     """Counts the symbols of calibration contexts and turns them into a profile.
+
+    It holds 6 tables of 256 counts of 4 bytes for each channel of each layer's K and V: 1.6 GB for a model of 7B with
+    32 layers x 32 heads x 128, 0.4 GB for one of 8B with 8 KV heads; and what ``TransformMoments`` holds.
 
     Parameters
     ----------
@@ -42,21 +46,38 @@ class ProfileBuilder:
         self._fingerprint = model_fingerprint
         self._backend = get_backend("numba")
         size = (shape.rows, shape.channels, ALPHABET)
-        self._anchors = np.zeros(size, dtype=np.int64)
-        self._deltas = [np.zeros(size, dtype=np.int64) for _ in LEVEL_MULTIPLIERS]
+        self._num_tokens = 0
+        self._anchors = np.zeros(size, dtype=np.uint32)
+        self._deltas = [np.zeros(size, dtype=np.uint32) for _ in LEVEL_MULTIPLIERS]
         rotary = rotary or no_rotary(shape.num_layers, shape.head_dim)
         self._refusal = rotary if isinstance(rotary, str) else None
         self._moments = None if isinstance(rotary, str) else TransformMoments(shape, rotary)
 
-    def add(self, kv: torch.Tensor) -> None:
+    def add(self, kv: torch.Tensor, attention: torch.Tensor | None = None) -> None:
         """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length, from its start.
 
         Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
         and ten times as many samples fill the tables.
+
+        Parameters
+        ----------
+        attention : torch.Tensor, optional
+            ``(num_tokens,)``, how much later tokens look at each, see ``received_attention``; default: nobody knows.
+
+        Raises
+        ------
+        InvalidInputError, NonFiniteError
+            The tensor cannot be coded, or the contexts have more tokens than can be counted, 2^32 - 1.
+        MismatchError
+            It is of another shape.
         """
         shape = check_kv(kv)
         if shape != self._shape:
             raise MismatchError(f"KV tensor has {shape}, the profile is for {self._shape}")
+        self._num_tokens += kv.shape[2]
+        if self._num_tokens > LARGEST_COUNT:
+            raise InvalidInputError(f"{self._num_tokens} tokens of calibration are more than {LARGEST_COUNT}")
+        attention = torch.full((kv.shape[2],), torch.nan) if attention is None else attention
         for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
             piece = kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu()
             x = as_rows(piece)
@@ -64,7 +85,7 @@ class ProfileBuilder:
             for level, counts in enumerate(self._deltas):
                 self._backend.count(self._backend.quantize(x, level).deltas, counts)
             if self._moments is not None:
-                self._moments.add(piece, first)
+                self._moments.add(piece, first, attention[first : first + CALIBRATION_CHUNK_TOKENS])
 
     def sigmas(self) -> npt.NDArray[np.float64]:
         """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``."""

@@ -21,11 +21,11 @@ from cachegen import (
     Stage,
     StageClock,
     UnsupportedModelError,
+    compare_logits,
     make_controller,
 )
 from testbed.methods import make_method
 from testbed.prepare import Prepared, prepare
-from testbed.quality import compare_logits
 
 
 class Answers:

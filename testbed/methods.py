@@ -33,9 +33,11 @@ METHODS: dict[str, Method] = {
     "text": Method("text", (), "text"),
     # the paper: a level for each chunk, or recomputation, by Algorithm 1
     "cachegen": Method("cachegen", _ladder("cachegen"), "paper"),
-    # the same controller over the levels of this project's own codec
+    # the same over the levels of the published code
+    "cachegen-repo": Method("cachegen-repo", _ladder("cachegen-repo"), "paper"),
+    # the same over the levels of this project's own codec
     "transform": Method("transform", _ladder("transform"), "paper"),
-    # one encoding throughout: raw, quant8, quant4, cachegen-0, transform-0 ...
+    # one encoding throughout: raw, quant8, cachegen-0, transform-0 ...
     **{str(encoding): Method(str(encoding), (str(encoding),), f"fixed:{encoding}") for encoding in ENCODINGS},
 }
 

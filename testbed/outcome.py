@@ -4,18 +4,20 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from cachegen import CachegenError
+from cachegen import CachegenError, describe_environment
 from testbed.config import RunConfig
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
 from testbed.plot import plot_ttft
-from testbed.provenance import describe_environment
 from testbed.replay import ReplayLog
 from testbed.report import render_report
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSamples
 from testbed.trace import Trace
+
+# Of the installed distributions, those that a run's result depends on.
+_PACKAGES = ("aiohttp", "mininet", "numba", "numpy", "torch", "transformers", "xxhash")
 
 
 class RunRecord:
@@ -44,7 +46,7 @@ class RunRecord:
 
     def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, command: list[str]) -> None:
         self._config, self._trace, self._dir = config, trace, run_dir
-        self._environment = describe_environment(command)
+        self._environment = describe_environment(command, _PACKAGES)
         self._rows: list[RequestRow] = []
         self._logs: list[ReplayLog] = []
         self.status = "running"

@@ -15,20 +15,23 @@ LIBRARY, TESTBED = sorted((ROOT / "cachegen").rglob("*.py")), sorted((ROOT / "te
 
 # Each layer of the library may import from itself and from those below it.
 LAYERS = [
-    {"errors", "cache_dir", "calibration_texts"},
+    {"errors", "cache_dir", "calibration_texts", "held_out_text", "provenance", "whole_file"},
+    {"input_file", "strict_json"},
     {"kv", "encoding", "chunking", "stage_clock", "estimates"},
     {"kernels"},
     {"codecs", "controllers"},
     {"container", "manifest"},
-    {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},
+    {"profile_arrays", "transform_moments", "attention_fit", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},
-    {"profile_builder"},
-    {"pipeline", "sources", "server", "kv_cache", "default_model"},
+    {"profile_builder", "profile_cache", "kv_file"},
+    {"pipeline", "sources", "server", "kv_cache", "default_model", "quality"},
+    {"model_shape", "model_lengths", "model_fingerprint", "generation_options", "inspection"},
     {"model"},
-    {"model_probe", "own_text", "query_moments", "sensitivity", "assembly"},
+    {"model_probe", "own_text", "attention_capture", "query_moments", "sensitivity", "assembly"},
     {"calibration", "held_out"},
     {"loader"},
-    {"measure", "api"},
+    {"measure", "api", "benchmark", "ablation"},
+    {"commands"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -37,11 +40,18 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Packages that only these modules may import, at any depth of a function.
 ONLY_IN = {
     "mininet": {"testbed/network.py", "testbed/hosts.py", "testbed/topologies"},
-    "transformers": {"cachegen/model.py", "cachegen/kv_cache.py", "cachegen/default_model.py"},
+    "transformers": {
+        "cachegen/model.py",
+        "cachegen/model_shape.py",
+        "cachegen/kv_cache.py",
+        "cachegen/default_model.py",
+    },
     "numba": {"cachegen/kernels"},
     "triton": {"cachegen/kernels/triton_"},
-    "matplotlib": {"testbed/plot.py"},
-    "rich": {"testbed/console.py"},
+    "matplotlib": {"testbed/plot.py", "cachegen/benchmark/plot.py"},
+    "rich": {"testbed/console.py", "cachegen/commands/terminal.py"},
+    "constriction": {"cachegen/benchmark/coders.py"},
+    "zstandard": {"cachegen/benchmark/lossless.py"},
     "aiohttp": {"cachegen/server.py", "cachegen/sources.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.

@@ -2,6 +2,7 @@
 
 from cachegen.codecs.base import Codec
 from cachegen.codecs.cachegen import CachegenCodec
+from cachegen.codecs.cachegen_repo import CachegenRepoCodec
 from cachegen.codecs.quantize import QuantizeCodec
 from cachegen.codecs.raw import RawCodec
 from cachegen.codecs.transform import TransformCodec
@@ -12,7 +13,9 @@ CODECS: dict[str, Codec] = {
         RawCodec(),
         QuantizeCodec(8),
         QuantizeCodec(4),
+        QuantizeCodec(3),
         CachegenCodec("numba"),
+        CachegenRepoCodec(),
         TransformCodec("numba"),
     )
 }

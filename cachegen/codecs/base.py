@@ -53,6 +53,11 @@ class Codec(Protocol):
         ...
 
     @property
+    def section_names(self) -> Mapping[int, str]:
+        """What its sections hold, by id, for those who explain a container."""
+        ...
+
+    @property
     def uses_tables(self) -> bool:
         """Whether encode and decode need the tables of a profile."""
         ...
@@ -90,10 +95,15 @@ def check_section_length(codec: str, section_id: int, body: memoryview, expected
         raise FormatError(f"codec {codec}: section {section_id} has {len(body)} bytes, its shape implies {expected}")
 
 
-def read_scales(codec: str, section_id: int, body: memoryview) -> npt.NDArray[np.uint16]:
-    """Scales of a section; FormatError names the first that is negative, Inf or NaN."""
+def read_scales(
+    codec: str, section_id: int, body: memoryview, infinity: int = _BFLOAT16_INFINITY
+) -> npt.NDArray[np.uint16]:
+    """Scales of a section; FormatError names the first that is negative, Inf or NaN.
+
+    ``infinity`` is that of their 16-bit type, by default bfloat16.
+    """
     bits = np.frombuffer(body, dtype="<u2").astype(np.uint16)
-    bad = bits >= _BFLOAT16_INFINITY
+    bad = bits >= infinity
     if bad.any():
         at = int(bad.argmax())
         raise FormatError(f"codec {codec}: section {section_id}: scale {at} is {int(bits[at]):#06x}, not finite >= 0")

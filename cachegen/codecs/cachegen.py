@@ -6,6 +6,7 @@ CacheGen (SIGCOMM'24), section 5.2. The stages stand in ``cachegen.kernels``; a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,12 @@ class CachegenCodec:
     """
 
     name = "cachegen"
+    section_names: ClassVar[Mapping[int, str]] = {
+        SECTION_ANCHOR_SCALES: "anchor scales",
+        SECTION_ANCHOR_STREAMS: "anchor streams",
+        SECTION_DELTA_SIGMAS: "delta sigmas",
+        SECTION_DELTA_STREAMS: "delta streams",
+    }
     uses_tables = True
 
     def __init__(self, backend: str) -> None:

@@ -33,46 +33,55 @@ class Backward:
     transform : TransformTables
     first_token : int
         Position of the chunk's first token.
-    coded : int64 array
-        Indices of the tokens in the chunk, rising.
+    coded : int64 array, ``(tokens,)``
+        Indices of the tokens in the chunk.
+    steps : float64 array, ``(tokens,)``
+        Of each of them.
     """
 
-    def __init__(self, transform: TransformTables, first_token: int, coded: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        transform: TransformTables,
+        first_token: int,
+        coded: npt.NDArray[np.int64],
+        steps: npt.NDArray[np.float64],
+    ) -> None:
         self._transform = transform
+        self.num_tokens = len(coded)
+        self._steps = torch.from_numpy(steps.astype(np.float32))[:, None]
         self._factors = [transform.rotary.factors(kind, first_token + coded) for kind in range(transform.rotary.kinds)]
-        together = int(coded[-1] - coded[0]) == len(coded) - 1
-        self._where = slice(int(coded[0]), int(coded[-1]) + 1) if together else torch.from_numpy(coded)
+        self._where = torch.from_numpy(coded)
 
-    def restore(self, x: torch.Tensor, half: int, first_head: int, step: float, kv: torch.Tensor) -> None:
+    def restore(self, x: torch.Tensor, half: int, first_head: int, kv: torch.Tensor) -> None:
         """Put the keys (half 0) or values (1) of some KV heads, counted layer-major, in their places.
 
-        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the step.
+        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the tokens' steps; it is overwritten.
         """
         per_layer, dim = self._transform.shape.num_kv_heads, self._transform.shape.head_dim
-        parts = x.reshape(len(x), -1, dim).transpose(0, 1)
+        parts = x.mul_(self._steps).reshape(len(x), -1, dim).transpose(0, 1)
         end_head = first_head + len(parts)
         finite = torch.finfo(kv.dtype)
         for layer in range(first_head // per_layer, -(-end_head // per_layer)):
             heads = slice(max(first_head, layer * per_layer), min(end_head, (layer + 1) * per_layer))
             part = parts[heads.start - first_head : heads.stop - first_head]
-            restored = self._values(part, half, layer, heads, step).clamp_(finite.min, finite.max)
+            restored = self._values(part, half, layer, heads).clamp_(finite.min, finite.max)
             out = kv[layer, half, :, heads.start - layer * per_layer : heads.stop - layer * per_layer]
             out[self._where] = restored.to(kv.dtype).transpose(0, 1)
 
-    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice, step: float) -> torch.Tensor:
+    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice) -> torch.Tensor:
         """``(heads, tokens, head_dim)`` of one layer."""
         transform, dim = self._transform, self._transform.shape.head_dim
         mean = torch.from_numpy(transform.means[half]).reshape(-1, 1, dim)[heads]
         if half == 1:
-            return torch.add(mean, part, alpha=step / float(transform.value_scales[layer]))
+            return torch.add(mean, part, alpha=1 / float(transform.value_scales[layer]))
         kind = int(transform.rotary.of_layer[layer])
-        keys = torch.baddbmm(mean, part, transform.inverse_key_roots[heads], alpha=step)
+        keys = torch.baddbmm(mean, part, transform.inverse_key_roots[heads])
         return transform.rotary.turn(keys, kind, self._factors[kind])
 
 
-def project(x: torch.Tensor, transform: TransformTables, unit: Unit, level: int) -> torch.Tensor:
-    """Coefficients ``(rank, tokens)`` of one unit."""
-    rank = int(transform.ranks[level, unit.index])
+def project(x: torch.Tensor, transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:
+    """Coefficients ``(rank, tokens)`` of one unit, as many as are coded at a step of the grid."""
+    rank = int(transform.ranks[place, unit.index])
     basis = torch.from_numpy(transform.bases[unit.index][:rank]).float()
     return basis @ x[:, unit.first_channel : unit.end_channel].T
 

@@ -8,7 +8,8 @@ import numpy.typing as npt
 from cachegen.codecs.streams import varint_bytes
 from cachegen.kernels.tables import ALPHABET, ESCAPE, PROB_SUM, VALUE_OFFSET, FrequencyTables
 
-Counts = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.uint32]
+Frequencies = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 # An escape costs a value's bytes in the escape list beside a symbol as rare as the value itself.
@@ -20,11 +21,12 @@ def build_tables(counts: Counts) -> FrequencyTables:
 
     Parameters
     ----------
-    counts : int64 array, ``(rows, channels, 256)``
+    counts : uint32 array, ``(rows, channels, 256)``
         How often each index occurred; the last counts values outside -127..127.
     """
     rows, channels, _ = counts.shape
-    frequencies = np.concatenate([_frequencies(row) for row in counts])[:, :ESCAPE]
+    # two bytes each from the start: eight would be half a gigabyte for a model of 7B
+    frequencies = np.concatenate([_frequencies(row)[:, :ESCAPE].astype(np.uint16) for row in counts])
     present = frequencies > 0
     first = present.argmax(axis=1)
     count = ESCAPE - present[:, ::-1].argmax(axis=1) - first
@@ -33,11 +35,11 @@ def build_tables(counts: Counts) -> FrequencyTables:
     return FrequencyTables(
         first.astype(np.uint8).reshape(rows, channels),
         count.astype(np.uint8).reshape(rows, channels),
-        frequencies[in_run].astype(np.uint16),
+        frequencies[in_run],
     )
 
 
-def _frequencies(counts: Counts) -> Counts:
+def _frequencies(counts: Counts) -> Frequencies:
     """Frequencies ``(channels, 256)`` of one row; the escape's is at least 1, and so is the zero value's."""
     totals = counts.sum(axis=1, keepdims=True)
     weights = counts.astype(np.float64)
@@ -54,7 +56,7 @@ def _frequencies(counts: Counts) -> Counts:
     return _apportion(weights)
 
 
-def _apportion(weights: F64) -> Counts:
+def _apportion(weights: F64) -> Frequencies:
     """Whole numbers near the weights' shares of ``PROB_SUM``, at least 1 for each weight above 0.
 
     Rounded first; then one unit at a time is given to or taken from the entry where that costs least.

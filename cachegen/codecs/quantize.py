@@ -1,4 +1,4 @@
-"""The ``quant8`` and ``quant4`` codecs: per-token max-abs uniform quantization, bit-packed.
+"""The ``quant8``, ``quant4`` and ``quant3`` codecs: per-token max-abs uniform quantization, bit-packed.
 
 The baseline that the CacheGen paper (SIGCOMM'24, section 7.1) calls default quantization.
 """
@@ -6,6 +6,7 @@ The baseline that the CacheGen paper (SIGCOMM'24, section 7.1) calls default qua
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from cachegen.codecs.base import (
     check_section_length,
     read_scales,
 )
+from cachegen.codecs.bit_packing import pack_symbols, packed_bytes, unpack_symbols
 from cachegen.errors import FormatError
 from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kv import ChunkLayout
@@ -32,9 +34,10 @@ class QuantizeCodec:
     Parameters
     ----------
     bits : int
-        8 or 4. Values are -M..M with M = 2**(bits - 1) - 1, stored as value + M.
+        8, 4 or 3. Values are -M..M with M = 2**(bits - 1) - 1, stored as value + M.
     """
 
+    section_names: ClassVar[Mapping[int, str]] = {SECTION_SCALES: "scales", SECTION_SYMBOLS: "symbols"}
     uses_tables = False
 
     def __init__(self, bits: int) -> None:
@@ -55,7 +58,7 @@ class QuantizeCodec:
         symbols = x.div(divisors[:, None]).round_().add_(self._largest).to(torch.uint8).numpy().ravel()
         return {
             SECTION_SCALES: scale_bits.astype("<u2").tobytes(),
-            SECTION_SYMBOLS: (pack_nibbles(symbols) if self._bits == 4 else symbols).tobytes(),
+            SECTION_SYMBOLS: pack_symbols(symbols, self._bits).tobytes(),
         }
 
     def decode(
@@ -70,19 +73,28 @@ class QuantizeCodec:
         del level, tables, first_token
         check_section_ids(self.name, sections, (SECTION_SCALES, SECTION_SYMBOLS))
         num_scales = layout.shape.rows * layout.num_tokens
-        packed_bytes = layout.num_elements * self._bits // 8
         check_section_length(self.name, SECTION_SCALES, sections[SECTION_SCALES], num_scales * SCALE_BYTES)
-        check_section_length(self.name, SECTION_SYMBOLS, sections[SECTION_SYMBOLS], packed_bytes)
+        length = packed_bytes(layout.num_elements, self._bits)
+        check_section_length(self.name, SECTION_SYMBOLS, sections[SECTION_SYMBOLS], length)
         scales = torch.from_numpy(scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES])))
-        symbols = self._read_symbols(sections[SECTION_SYMBOLS])
-        x = torch.from_numpy(symbols).float().sub_(self._largest).reshape(num_scales, layout.shape.channels)
+        symbols = torch.from_numpy(self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements))
         finite = torch.finfo(layout.dtype.torch)
-        x = x.mul_(scales[:, None]).clamp_(finite.min, finite.max)
-        return x.to(layout.dtype.torch).reshape(layout.tensor_shape)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        rows = kv.view(layout.shape.rows, layout.num_tokens, layout.shape.channels)
+        # row by row: float32 values of the whole chunk would take twice the output
+        for row, row_symbols, row_scales in zip(
+            rows, symbols.view(rows.shape), scales.view(rows.shape[:2]), strict=True
+        ):
+            x = row_symbols.float().sub_(self._largest).mul_(row_scales[:, None])
+            row.copy_(x.clamp_(finite.min, finite.max))
+        return kv
 
-    def _read_symbols(self, body: memoryview) -> npt.NDArray[np.uint8]:
+    def _read_symbols(self, body: memoryview, count: int) -> npt.NDArray[np.uint8]:
         packed = np.frombuffer(body, dtype=np.uint8)
-        symbols = unpack_nibbles(packed) if self._bits == 4 else packed.copy()
+        try:
+            symbols = unpack_symbols(packed, self._bits, count)
+        except FormatError as error:
+            raise FormatError(f"codec {self.name}: section {SECTION_SYMBOLS}: {error}") from error
         if int(symbols.max()) > 2 * self._largest:
             at = int(symbols.argmax())
             raise FormatError(
@@ -90,16 +102,3 @@ class QuantizeCodec:
                 f"at most {2 * self._largest}"
             )
         return symbols
-
-
-def pack_nibbles(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Two 4-bit symbols to a byte, the earlier one low; K and V make their number even."""
-    return symbols[0::2] | (symbols[1::2] << np.uint8(4))
-
-
-def unpack_nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Inverse of ``pack_nibbles``."""
-    symbols = np.empty(2 * len(packed), dtype=np.uint8)
-    symbols[0::2] = packed & np.uint8(0xF)
-    symbols[1::2] = packed >> np.uint8(4)
-    return symbols

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, check_section_length
 from cachegen.errors import FormatError
-from cachegen.kv import ChunkLayout
+from cachegen.kv import ChunkLayout, all_finite
 
 SECTION_ELEMENTS = 1
 
@@ -18,6 +19,7 @@ class RawCodec:
     """Stores every element as it is, little-endian, in the order of the chunk tensor."""
 
     name = "raw"
+    section_names: ClassVar[Mapping[int, str]] = {SECTION_ELEMENTS: "elements"}
     uses_tables = False
 
     def encode(
@@ -43,6 +45,6 @@ class RawCodec:
         # a copy: the caller's bytes are not ours to share
         elements = torch.from_numpy(np.frombuffer(body, dtype=np.uint8).copy())
         kv = elements.view(layout.dtype.torch).reshape(layout.tensor_shape)
-        if not bool(torch.isfinite(kv).all()):
+        if not all_finite(kv):
             raise FormatError(f"codec {self.name}: section {SECTION_ELEMENTS} holds NaN or Inf")
         return kv

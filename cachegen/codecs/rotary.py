@@ -12,6 +12,8 @@ import torch
 from cachegen.errors import FormatError, UnsupportedModelError
 
 MAX_KINDS = 64
+# Keeps angles, and every sum of products of parameters, in range, whatever the file says.
+LARGEST_PARAMETER = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ class Rotary:
             raise FormatError(f"rotary has {kinds} kinds, must have 1..{MAX_KINDS}, and all that its layers name")
         if not isinstance(self.max_tokens, int) or self.max_tokens < 0:
             raise FormatError(f"rotary max_tokens is {self.max_tokens!r}")
+        # written so that NaN fails too
+        if not bool((np.abs(self.frequencies) <= LARGEST_PARAMETER).all()):
+            raise FormatError(f"rotary frequencies hold a value beyond {LARGEST_PARAMETER}")
         self._check_pairs(head_dim)
 
     def _check_pairs(self, head_dim: int) -> None:
@@ -64,7 +69,6 @@ class Rotary:
         partners = self.partners.astype(np.int64)
         back = np.take_along_axis(partners, partners, axis=1)
         mirrored = np.take_along_axis(self.frequencies, partners, axis=1)
-        # written so that NaN fails too
         if not ((back == np.arange(head_dim)).all() and (mirrored == -self.frequencies).all()):
             raise FormatError("rotary pairs do not turn in one plane each")
 

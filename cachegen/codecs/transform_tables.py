@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.rotary import Rotary
+from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.errors import FormatError
 from cachegen.kernels.products import product_dtype
 from cachegen.kernels.tables import FrequencyTables
-from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import KVShape
 
 # A unit is as many KV heads, layer after layer, as stay within this many channels.
 UNIT_CHANNELS = 2880
-# Coefficients of one rANS stream.
+# Coefficients of one rANS stream, and of one of few tokens at most.
 STREAM_COEFFICIENTS = 512
-# Keep every sum of products in range, whatever the file says.
-_LARGEST_PARAMETER = 2.0**40
+MAX_STREAM_COEFFICIENTS = 4096
 
 F32 = npt.NDArray[np.float32]
 
@@ -50,9 +48,21 @@ def units_of(shape: KVShape) -> tuple[Unit, ...]:
     return tuple(Unit(half * count + i, bool(half), edges[i], edges[i + 1]) for half in range(2) for i in range(count))
 
 
-def stream_spans(rank: int) -> list[tuple[int, int]]:
-    """Ranges of coefficients of the streams of a unit."""
-    return [(first, min(first + STREAM_COEFFICIENTS, rank)) for first in range(0, rank, STREAM_COEFFICIENTS)]
+def stream_coefficients(num_tokens: int) -> int:
+    """Coefficients of a stream of so many tokens: the fewer tokens, the more, so that a stream is worth its states."""
+    coefficients = STREAM_COEFFICIENTS
+    while coefficients < MAX_STREAM_COEFFICIENTS and 2 * coefficients * num_tokens <= STREAM_COEFFICIENTS**2:
+        coefficients *= 2
+    return coefficients
+
+
+@dataclass(frozen=True)
+class Span:
+    """Coefficients ``first..end-1`` of a unit, which one stream holds, and their tables."""
+
+    first: int
+    end: int
+    tables: FrequencyTables
 
 
 @dataclass(frozen=True)
@@ -71,12 +81,14 @@ class TransformTables:
         Symmetric; maps a key without its mean to the space in which equal errors do equal harm.
     value_scales : float32 array, ``(layers,)``
         Does the same for values.
-    bases : tuple of float16 arrays, ``(rank of the finest level, channels of the unit)``
+    token_weights : float32 array, ``(2, layers * channels)``
+        What of a token's keys and values, in the space of equal harm, says how much later tokens will look at it.
+    bases : tuple of float16 arrays, ``(rank at the finest step, channels of the unit)``
         Orthonormal rows, the most energetic first, for each unit.
-    ranks : int32 array, ``(levels, units)``
-        Coefficients that a level codes; those behind are dead.
+    ranks : int32 array, ``(steps, units)``
+        Coefficients that are coded at each step of the grid; those behind are dead.
     tables : tuple of FrequencyTables
-        For each level one row, whose channels are the coefficients of all units in order.
+        For each step one row, whose channels are the coefficients of all units in order.
 
     Raises
     ------
@@ -89,9 +101,11 @@ class TransformTables:
     means: F32
     key_roots: F32
     value_scales: F32
+    token_weights: F32
     bases: tuple[npt.NDArray[np.float16], ...]
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
+    _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         heads, head_dim = self.shape.num_layers * self.shape.num_kv_heads, self.shape.head_dim
@@ -99,15 +113,18 @@ class TransformTables:
         self._check_array("key_roots", (heads, head_dim, head_dim), np.float32)
         self._check_inverse()
         self._check_array("value_scales", (self.shape.num_layers,), np.float32)
-        self._check_array("ranks", (len(LEVEL_STEPS), len(self.units)), np.int32)
+        self._check_array("token_weights", (2, heads * head_dim), np.float32)
+        self._check_array("ranks", (len(GRID_STEPS), len(self.units)), np.int32)
         if self.rotary.frequencies.shape[1] != head_dim or len(self.rotary.of_layer) != self.shape.num_layers:
             raise FormatError(f"transform rotary does not fit {self.shape}")
-        if float(self.value_scales.min()) <= 0:
-            raise FormatError("transform value_scales has a value that is not above 0")
+        if float(self.value_scales.min()) < 1 / LARGEST_PARAMETER:
+            raise FormatError(f"transform value_scales has a value below {1 / LARGEST_PARAMETER}")
         if int(self.ranks.min()) < 1:
             raise FormatError("transform ranks has a unit without coefficients")
-        if len(self.bases) != len(self.units) or len(self.tables) != len(LEVEL_STEPS):
-            raise FormatError(f"transform has {len(self.bases)} bases and {len(self.tables)} levels of tables")
+        if bool((np.diff(self.ranks, axis=0) > 0).any()):
+            raise FormatError("transform ranks rise with the step")
+        if len(self.bases) != len(self.units) or len(self.tables) != len(GRID_STEPS):
+            raise FormatError(f"transform has {len(self.bases)} bases and tables of {len(self.tables)} steps")
         for unit, basis in zip(self.units, self.bases, strict=True):
             rank = int(self.ranks[:, unit.index].max())
             if basis.dtype != np.float16 or basis.shape != (rank, unit.channels) or rank > unit.channels:
@@ -115,24 +132,24 @@ class TransformTables:
             # written so that NaN fails too
             if not bool((np.abs(basis) <= 1.01).all()):
                 raise FormatError(f"transform basis {unit.index} is not orthonormal")
-        for level, table in enumerate(self.tables):
-            total = int(self.ranks[level].sum())
+        for place, table in enumerate(self.tables):
+            total = int(self.ranks[place].sum())
             if table.first.shape != (1, total):
-                raise FormatError(f"transform table {level} is {table.first.shape}, ranks {self.ranks[level]}")
+                raise FormatError(f"transform table {place} is {table.first.shape}, ranks {self.ranks[place]}")
 
     def _check_array(self, name: str, shape: tuple[int, ...], dtype: type) -> None:
         array = getattr(self, name)
         if array.dtype != dtype or array.shape != shape:
             raise FormatError(f"transform {name} is {array.dtype} {array.shape}, must be {dtype.__name__} {shape}")
-        if not bool((np.abs(array) <= _LARGEST_PARAMETER).all()):
-            raise FormatError(f"transform {name} holds a value beyond {_LARGEST_PARAMETER}")
+        if not bool((np.abs(array) <= LARGEST_PARAMETER).all()):
+            raise FormatError(f"transform {name} holds a value beyond {LARGEST_PARAMETER}")
 
     def _check_inverse(self) -> None:
         try:
             inverse = self.inverse_key_roots
         except np.linalg.LinAlgError as error:
             raise FormatError(f"transform key_roots has no inverse: {error}") from error
-        if not bool((inverse.abs() <= _LARGEST_PARAMETER).all()):
+        if not bool((inverse.abs() <= LARGEST_PARAMETER).all()):
             raise FormatError("transform key_roots has an inverse out of range")
 
     @cached_property
@@ -143,30 +160,27 @@ class TransformTables:
     @cached_property
     def inverse_key_roots(self) -> torch.Tensor:
         """Inverse of ``key_roots``."""
-        return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
+        # what float32 cannot hold becomes infinite, which _check_inverse refuses
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
     @cached_property
     def product_bases(self) -> tuple[torch.Tensor, ...]:
         """The bases as the product with symbols wants them."""
         return tuple(torch.from_numpy(basis).to(product_dtype()) for basis in self.bases)
 
-    def streams(self, level: int) -> list[tuple[Unit, tuple[int, int], FrequencyTables]]:
-        """Each stream of a chunk in order: its unit, its range of the unit's coefficients, its tables."""
-        return self._streams[level]
+    def spans(self, unit: Unit, place: int, num_tokens: int) -> list[Span]:
+        """Streams that hold a unit's coefficients of so many tokens at a step of the grid."""
+        size = stream_coefficients(num_tokens)
+        key = (unit.index, place, size)
+        if key not in self._slices:
+            rank = int(self.ranks[place, unit.index])
+            before = int(self.ranks[place, : unit.index].sum())
+            edges = [(first, min(first + size, rank)) for first in range(0, rank, size)]
+            self._slices[key] = [Span(a, b, self._table_slice(place, before + a, before + b)) for a, b in edges]
+        return self._slices[key]
 
-    @cached_property
-    def _streams(self) -> list[list[tuple[Unit, tuple[int, int], FrequencyTables]]]:
-        return [list(self._streams_of(level)) for level in range(len(LEVEL_STEPS))]
-
-    def _streams_of(self, level: int) -> Iterator[tuple[Unit, tuple[int, int], FrequencyTables]]:
-        at = 0
-        for unit in self.units:
-            rank = int(self.ranks[level, unit.index])
-            for first, end in stream_spans(rank):
-                yield unit, (first, end), self._table_slice(level, at + first, at + end)
-            at += rank
-
-    def _table_slice(self, level: int, first: int, end: int) -> FrequencyTables:
-        table = self.tables[level]
+    def _table_slice(self, place: int, first: int, end: int) -> FrequencyTables:
+        table = self.tables[place]
         runs = table.frequencies[table.starts[first] : table.starts[end]]
         return FrequencyTables(table.first[:, first:end], table.count[:, first:end], runs)

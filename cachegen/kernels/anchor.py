@@ -47,14 +47,14 @@ def delta_tokens(num_tokens: int) -> npt.NDArray[np.int64]:
     return np.flatnonzero(np.arange(num_tokens) % GROUP_TOKENS)
 
 
-def bins(sigmas: F32, level: int) -> F32:
+def bins(sigmas: F32, level: int, third_bins: tuple[float, float, float] = THIRD_BINS) -> F32:
     """Bin of each row: sigma times the bin of its layer's third times the level's multiplier, ``(rows,)``.
 
-    Thirds are as equal as the layer count allows, the earlier ones longer.
+    Thirds are as equal as the layer count allows, the earlier ones longer. Only an ablation has other ``third_bins``.
     """
     num_layers = len(sigmas) // 2
     layers = np.arange(len(sigmas)) // 2
-    thirds = np.asarray(THIRD_BINS)[layers * 3 // num_layers]
+    thirds = np.asarray(third_bins)[layers * 3 // num_layers]
     return (sigmas.astype(np.float64) * (thirds * LEVEL_MULTIPLIERS[level])).astype(np.float32)
 
 

@@ -93,8 +93,11 @@ class Backend(Protocol):
         """Symbols of coefficients ``y (coefficients, tokens)``, see ``cachegen.kernels.uniform``."""
         ...
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
-        """Add to ``counts (rows, channels, 256)`` by alphabet index; values without one count as escapes."""
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
+        """Add to ``counts (rows, channels, 256)`` by alphabet index; values without one count as escapes.
+
+        Who calls sees to it that no count gets beyond 2^32 - 1.
+        """
         ...
 
     def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:

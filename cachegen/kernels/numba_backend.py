@@ -87,7 +87,7 @@ class NumbaBackend:
         numba_uniform.quantize_kernel(np.ascontiguousarray(y), step, symbols)
         return symbols
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
         """See ``Backend``."""
         numba_rans.count_kernel(np.ascontiguousarray(symbols), counts)
 

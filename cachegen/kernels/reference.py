@@ -46,12 +46,12 @@ class ReferenceBackend:
         """See ``Backend``."""
         return uniform.quantize(y, step)
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
         """See ``Backend``."""
         indices = symbols.astype(np.int64) + VALUE_OFFSET
         indices = np.where((indices >= 0) & (indices < ESCAPE), indices, ESCAPE)
         for row, channel in np.ndindex(*symbols.shape[:2]):
-            counts[row, channel] += np.bincount(indices[row, channel], minlength=ALPHABET)
+            counts[row, channel] += np.bincount(indices[row, channel], minlength=ALPHABET).astype(counts.dtype)
 
     def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
         """See ``Backend``."""

@@ -11,8 +11,12 @@ import numpy.typing as npt
 
 F32 = npt.NDArray[np.float32]
 
-# Finest level first; in units of the noise that the calibration calls equally harmful everywhere.
-LEVEL_STEPS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.1, 1.5, 2.2)
+# Half octaves, in units of the noise that the calibration calls equally harmful everywhere.
+GRID_STEPS = tuple(0.05 * 2 ** (i / 2) for i in range(14))
+# Place in the grid of each level's step, the finest level first: 0.1, 0.2, 0.4, 0.57, 0.8, 1.1, 1.6, 2.3.
+LEVEL_PLACES = (2, 4, 6, 7, 8, 9, 10, 11)
+# A token's own step may lie so many places before or behind its level's.
+TOKEN_REACH = 2
 # A coefficient beyond it makes its token exact; so the product with a step is exact in float64.
 SYMBOL_LARGEST = 1 << 20
 

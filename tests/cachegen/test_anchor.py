@@ -133,7 +133,7 @@ def test_backends_agree_at_the_ends_of_float32(scale):
 @pytest.mark.parametrize("tokens", [1, 11, 63])
 def test_backends_count_alike_with_values_outside_the_alphabet_as_escapes(tokens):
     symbols = quantized(rows(tokens), 0).anchors * 2
-    counts = [np.zeros((*symbols.shape[:2], 256), dtype=np.int64) for _ in backends()]
+    counts = [np.zeros((*symbols.shape[:2], 256), dtype=np.uint32) for _ in backends()]
     for backend, into in zip(backends(), counts, strict=True):
         backend.count(symbols, into)
 

@@ -1,8 +1,8 @@
 """Profiles of models: made once, found again, remade when damaged."""
 
 import pytest
+from families import network_of
 from tiny_models import VOCABULARY, tiny_llama
-from transformers import GPTJConfig, GPTJForCausalLM
 
 import cachegen.own_text
 from cachegen import (
@@ -99,8 +99,7 @@ def test_a_damaged_profile_stays_in_its_place_until_it_is_replaced(model, cache_
 
 
 def test_a_model_whose_keys_turn_in_no_known_way_gets_tables_and_a_reason(monkeypatch):
-    config = GPTJConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=256, rotary_dim=4)
-    model = LanguageModel(GPTJForCausalLM(config).eval(), ByteTokenizer(), "gptj")
+    model = LanguageModel(network_of("hunyuan_v1_dense"), ByteTokenizer(), "hunyuan")
     steps = []
     profile = calibrate(model, calibration_texts()[:2], lambda done, total: steps.append((done, total)), transform=True)
 

@@ -58,10 +58,10 @@ def test_header_fields_stand_where_the_format_says():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
-def test_every_flipped_byte_is_refused(encoding):
+def test_every_flipped_bit_and_every_flipped_byte_is_refused(encoding):
     data = encoded(encoding)
     for at in range(len(data)):
-        for mask in (0x01, 0x80, 0xFF):
+        for mask in (*(1 << bit for bit in range(8)), 0xFF):
             changed = bytearray(data)
             changed[at] ^= mask
             with pytest.raises(FormatError):

@@ -14,12 +14,16 @@ def test_names_are_those_users_type():
         "raw",
         "quant8",
         "quant4",
+        "quant3",
         *(f"cachegen-{level}" for level in range(5)),
+        *(f"cachegen-repo-{level}" for level in range(3)),
         *(f"transform-{level}" for level in range(8)),
     ]
 
 
-@pytest.mark.parametrize("text", ["", "gzip", "cachegen", "cachegen-5", "cachegen-01", "raw-0", "QUANT8"])
+@pytest.mark.parametrize(
+    "text", ["", "gzip", "cachegen", "cachegen-5", "cachegen-repo", "cachegen-repo-3", "cachegen-01", "raw-0", "QUANT8"]
+)
 def test_unknown_names_are_refused_with_the_known_ones(text):
     with pytest.raises(UnknownNameError, match=r"raw, quant8, .*cachegen-4"):
         parse_encoding(text)

@@ -9,7 +9,7 @@ from cachegen.kernels.tables import FrequencyTables
 
 
 def counts_of(mapping):
-    counts = np.zeros((1, 1, 256), dtype=np.int64)
+    counts = np.zeros((1, 1, 256), dtype=np.uint32)
     for value, count in mapping.items():
         counts[0, 0, value + 127] = count
     return counts

@@ -14,6 +14,11 @@ from cachegen.codecs.cachegen import (
     SECTION_DELTA_SIGMAS,
     SECTION_DELTA_STREAMS,
 )
+from cachegen.codecs.cachegen_repo import (
+    SECTION_STREAM_LENGTHS,
+    SECTION_TABLES,
+    SECTION_TOKEN_SCALES,
+)
 from cachegen.codecs.quantize import SECTION_SCALES, SECTION_SYMBOLS
 from cachegen.codecs.raw import SECTION_ELEMENTS
 from cachegen.codecs.transform import SECTION_EXACT_TOKENS
@@ -51,6 +56,8 @@ def test_missing_extra_and_foreign_sections_are_refused(encoding):
         "raw": SECTION_ELEMENTS,
         "quant8": SECTION_SCALES,
         "quant4": SECTION_SCALES,
+        "quant3": SECTION_SCALES,
+        "cachegen-repo": SECTION_TOKEN_SCALES,
         "transform": SECTION_EXACT_TOKENS,
     }
     section_id = first.get(encoding.codec, SECTION_ANCHOR_SCALES)
@@ -85,7 +92,7 @@ def test_raw_elements_that_are_not_finite_are_refused():
     refused(with_edit("raw", SECTION_ELEMENTS, "H", 8, 0x7FC0), "NaN or Inf")
 
 
-@pytest.mark.parametrize("name", ["quant8", "quant4"])
+@pytest.mark.parametrize("name", ["quant8", "quant4", "quant3"])
 @pytest.mark.parametrize("bits", [0x7F80, 0x7FC0, 0x8000, 0xBF80, 0xFFFF])
 def test_scales_that_are_not_finite_or_negative_are_refused(name, bits):
     refused(with_edit(name, SECTION_SCALES, "H", 6, bits), f"scale 3 is {bits:#06x}")
@@ -94,6 +101,11 @@ def test_scales_that_are_not_finite_or_negative_are_refused(name, bits):
 def test_symbols_outside_the_range_are_refused():
     refused(with_edit("quant8", SECTION_SYMBOLS, "B", 5, 255), "symbol 5 is 255, at most 254")
     refused(with_edit("quant4", SECTION_SYMBOLS, "B", 5, 0xF0), "symbol 11 is 15, at most 14")
+    refused(with_edit("quant3", SECTION_SYMBOLS, "B", 3, 0x07), "symbol 8 is 7, at most 6")
+
+
+def test_bits_behind_the_last_symbol_are_refused():
+    refused(with_edit("quant3", SECTION_SYMBOLS, "B", 103, 0x10), "behind the last of 276 symbols")
 
 
 @pytest.mark.parametrize("bits", [0x7F80, 0x7FC0, 0x8000, 0xFFFF])
@@ -120,6 +132,46 @@ def test_words_taken_from_one_stream_for_another_are_refused():
     struct.pack_into("<I", body, 16, words[1] + 1)
 
     refused(with_section(data, SECTION_DELTA_STREAMS, bytes(body)), "rANS stream of row 0|too few")
+
+
+def test_published_scales_that_are_not_finite_in_the_chunks_dtype_are_refused():
+    refused(with_edit("cachegen-repo-1", SECTION_TOKEN_SCALES, "H", 4, 0x7F80), "section 10: scale 2 is 0x7f80")
+    half = with_field(encoded("cachegen-repo-1"), 33, "B", 2)
+    body = section(half, SECTION_TOKEN_SCALES)
+    struct.pack_into("<H", body, 4, 0x7C00)
+
+    refused(with_section(half, SECTION_TOKEN_SCALES, bytes(body)), "section 10: scale [0-2] is 0x")
+
+
+@pytest.mark.parametrize(("entry", "value"), [(0, 1), (5, 0), (31, 0xFFFF), (32, 0xFFFE)])
+def test_tables_that_do_not_rise_from_end_to_end_are_refused(entry, value):
+    at = 2 * (33 * 4 + entry)
+
+    refused(with_edit("cachegen-repo-1", SECTION_TABLES, "H", at, value), "section 11: table of row 1, channel 1 ")
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), 2 * 23 + 2, 2**31 - 1])
+def test_bitstream_lengths_out_of_bounds_are_refused(length):
+    refused(
+        with_edit("cachegen-repo-1", SECTION_STREAM_LENGTHS, "i", 16, length),
+        f"section 12: bitstream of run 0, row 1, channel 1 has {length} bytes, must be in 1..47",
+    )
+
+
+def test_bitstreams_one_byte_shorter_and_longer_are_refused():
+    data = encoded("cachegen-repo-1")
+    body = section(data, SECTION_STREAM_LENGTHS)
+    lengths = struct.unpack_from("<ii", body, 0)
+    struct.pack_into("<ii", body, 0, lengths[0] - 1, lengths[1] + 1)
+
+    refused(with_section(data, SECTION_STREAM_LENGTHS, bytes(body)), "section 13: row 0: bitstream of run 0, channel 0")
+
+
+def test_symbols_that_the_layer_does_not_have_are_refused():
+    """At the default level the second layer's keys have 15 values, in a table with room for 32."""
+    finest = encoded("cachegen-repo-0")
+
+    refused(with_field(finest, 32, "B", 1), r"section 13: row [23]: symbol \d+, at most 14")
 
 
 def test_one_token_chunk_with_delta_sections_is_refused():

@@ -1,9 +1,11 @@
 import pytest
 import torch
-from checks import make_chunk
+from checks import IDENTITY, make_chunk
 
+from cachegen.encoding import Encoding
 from cachegen.errors import InvalidInputError, NonFiniteError
 from cachegen.kv import KV_DTYPES, MAX_CHUNK_TOKENS, ChunkLayout, KVShape, check_kv, dtype_of, layout_of
+from cachegen.pipeline import encode_chunk
 
 
 def test_check_kv_returns_the_shape():
@@ -25,6 +27,32 @@ def test_first_non_finite_value_is_named_by_its_place(value, dtype):
 def test_tensors_that_are_no_chunks_are_refused(shape):
     with pytest.raises(InvalidInputError):
         check_kv(torch.zeros(shape))
+
+
+# Made when called: PyTorch warns that some of these are young.
+WITHOUT_ELEMENTS = {
+    "meta": lambda dense: dense.to("meta"),
+    "sparse COO": lambda dense: dense.to_sparse(),
+    "sparse CSR": lambda dense: dense[0, 0, :, 0].to_sparse_csr(),
+    "nested": lambda dense: torch.nested.nested_tensor([dense[0], dense[1]]),
+    "quantized": lambda dense: torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8),
+    "complex": lambda dense: dense.to(torch.complex64),
+    "integer": lambda dense: dense.to(torch.int32),
+    "8-bit float": lambda dense: dense.to(torch.float8_e4m3fn),
+    "array": lambda dense: dense.numpy(),
+    "list": lambda dense: [1.0],
+    "nothing": lambda dense: None,
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", WITHOUT_ELEMENTS)
+def test_what_has_no_elements_of_a_known_type_is_refused(kind):
+    kv = WITHOUT_ELEMENTS[kind](make_chunk(dtype=torch.float32))
+    with pytest.raises(InvalidInputError, match="KV tensor"):
+        check_kv(kv)
+    with pytest.raises(InvalidInputError, match="KV tensor"):
+        encode_chunk(kv, Encoding("raw"), IDENTITY, None)
 
 
 def test_dtype_outside_the_list_is_refused_by_name():
@@ -54,3 +82,9 @@ def test_layout_of_reads_strided_tensors():
     kv = make_chunk(tokens=12).transpose(3, 4)
 
     assert layout_of(kv).shape == KVShape(3, 5, 2)
+
+
+@pytest.mark.parametrize("value", [3.0, "3", None])
+def test_sizes_that_are_no_integers_are_refused(value):
+    with pytest.raises(InvalidInputError, match=r"num_kv_heads is .*, must be an integer"):
+        KVShape(3, value, 5)

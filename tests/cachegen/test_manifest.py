@@ -144,6 +144,15 @@ def test_bytes_that_are_no_manifest_are_refused(data):
         unpack_manifest(data)
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_any_depth_of_nesting_is_refused_also_where_it_could_just_be_parsed(opening):
+    closing = "]" if opening == "[" else "}"
+    text = edited(["dtype"], "@").decode()
+    for depth in (1, 10, *range(300, 1050)):
+        with pytest.raises(FormatError, match="manifest"):
+            unpack_manifest(text.replace('"@"', opening * depth + "1" + closing * depth).encode())
+
+
 def test_oversized_manifest_is_refused_unread():
     with pytest.raises(FormatError, match=f"limit is {MAX_MANIFEST_BYTES}"):
         unpack_manifest(b" " * (MAX_MANIFEST_BYTES + 1))

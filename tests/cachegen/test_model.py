@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from families import letters, model_of
 from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     LogitsProcessor,
-    MambaConfig,
-    MambaForCausalLM,
+    ProphetNetConfig,
+    ProphetNetForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -94,17 +95,12 @@ def test_fingerprint_notices_one_edited_weight():
     assert LanguageModel(llama, None, "llama").fingerprint != before
 
 
-def test_models_without_one_kv_cache_are_refused_by_name():
+def test_encoder_decoder_models_are_refused_by_name():
     encoder_decoder = T5ForConditionalGeneration(
         T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     )
-    state_space = MambaForCausalLM(
-        MambaConfig(vocab_size=VOCABULARY, hidden_size=16, state_size=4, num_hidden_layers=1)
-    )
-    with pytest.raises(UnsupportedModelError, match="t5: an encoder-decoder"):
-        LanguageModel(encoder_decoder.eval(), None, "t5")
-    with pytest.raises(UnsupportedModelError, match="mamba: needs one K and one V tensor"):
-        LanguageModel(state_space.eval(), None, "mamba")
+    with pytest.raises(UnsupportedModelError, match=r"mine \(t5\): an encoder-decoder"):
+        LanguageModel(encoder_decoder.eval(), None, "mine")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
@@ -116,6 +112,51 @@ def test_generation_needs_a_question():
     model = tiny_llama()
     with pytest.raises(InvalidInputError, match="at least one token"):
         model.generate(model.new_cache(4), [])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nonsense": 1}, "generate with nonsense: .*not used by the model"),
+        ({"max_new_tokens": 0}, "generate with max_new_tokens: .*greater than 0"),
+        ({"max_new_tokens": "many"}, "generate with max_new_tokens: "),
+        (
+            {"temperature": -1.0, "do_sample": True, "max_new_tokens": 2},
+            "with temperature, .*strictly positive",
+        ),
+        ({"max_length": 10}, "generate with max_length: Input length"),
+        ({"streamer": 3}, "generate with streamer: "),
+        ({"max_new_tokens": 500}, "52 tokens of context and question may grow to 552, .*at most 460"),
+        ({"max_length": 513}, "may grow to 513"),
+        ({"num_beams": 2}, "num_beams is 2; a KV cache holds one sequence"),
+        ({"num_return_sequences": 3, "do_sample": True}, "num_return_sequences is 3"),
+        ({"use_cache": False}, "use_cache follows from the cache"),
+        ({"attention_mask": None}, "attention_mask follows from the cache"),
+        ({"past_key_values": None}, "past_key_values follows from the cache"),
+        ({"return_dict_in_generate": True}, "return_dict_in_generate follows from the cache"),
+        ({"cache_implementation": "static"}, "cache_implementation follows from the cache"),
+    ],
+)
+def test_options_that_cannot_be_followed_are_refused_and_the_cache_is_left_as_it_was(options, text):
+    model, tokens = tiny_llama(), random_tokens(52)
+    cache = model.new_cache(50)
+    model.prefill(cache, tokens[:50])
+    with pytest.raises(InvalidInputError, match=text):
+        model.generate(cache, tokens[50:], **options)
+    assert cache.num_tokens == cache.past.get_seq_length() == 50
+
+
+def test_a_models_own_defaults_of_generation_hold_where_no_option_says_otherwise():
+    model, tokens = tiny_llama(), random_tokens(52)
+    cache = model.new_cache(50)
+    model.prefill(cache, tokens[:50])
+    settings = model.network.generation_config
+    settings.return_dict_in_generate = True
+    settings.max_new_tokens = 3
+    assert len(model.generate(cache, tokens[50:])) == 3
+    settings.max_new_tokens = 470
+    with pytest.raises(InvalidInputError, match="may grow to 522"):
+        model.generate(cache, tokens[50:])
 
 
 class Interrupting(LogitsProcessor):
@@ -181,6 +222,62 @@ def test_a_sequence_longer_than_the_model_was_made_for_is_refused():
     with pytest.raises(InvalidInputError, match="520 tokens are more than GPT2LMHeadModel was made for, 512"):
         model.prefill(cache, random_tokens(20))
     assert cache.num_tokens == 500
+
+
+def test_scaling_that_changes_with_the_length_ends_what_one_cache_may_hold():
+    """LongRoPE turns all keys otherwise once a sequence is longer: those in the cache would be wrong."""
+    model = model_of("phi3")
+    assert model.network.config.max_position_embeddings == 256
+    assert model.max_tokens == 192
+
+
+def test_a_model_that_cannot_go_on_behind_a_cache_is_refused_by_name():
+    config = ProphetNetConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        decoder_ffn_dim=16,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        num_decoder_attention_heads=2,
+        is_encoder_decoder=False,
+    )
+    with pytest.raises(UnsupportedModelError, match=r"mine \(prophetnet\): does not run behind a KV cache"):
+        LanguageModel(ProphetNetForCausalLM(config).eval(), None, "mine")
+
+
+def test_a_forward_pass_that_skips_a_layers_cache_is_refused_by_layer(monkeypatch):
+    model, tokens = tiny_llama(), random_tokens(20)
+    cache = model.new_cache(20)
+    model.prefill(cache, tokens[:10])
+    layer = cache.past.layers[1]
+
+    def keep_nothing(keys, values, *_, **__):
+        return torch.cat([layer.keys, keys], dim=2), torch.cat([layer.values, values], dim=2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "update", keep_nothing)
+        with pytest.raises(UnsupportedModelError, match="layer 1 wrote 0 entries into the KV cache for 10 tokens"):
+            model.prefill(cache, tokens[10:])
+
+    torch.testing.assert_close(model.prefill(cache, tokens[10:]), plain_logits(model, tokens)[-1])
+
+
+def test_fingerprint_does_not_depend_on_the_order_in_which_a_configuration_lists_its_settings():
+    model = tiny_llama()
+    settings = model.network.config.rope_parameters
+    model.network.config.rope_parameters = dict(reversed(settings.items()))
+    assert list(settings) != list(model.network.config.rope_parameters)
+    assert LanguageModel(model.network, None, "again").fingerprint == model.fingerprint
+
+
+def test_a_damaged_model_file_is_refused(tmp_path):
+    model = tiny_llama()
+    model.network.save_pretrained(tmp_path)
+    letters().save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    with pytest.raises(InvalidInputError, match=str(tmp_path)):
+        load_model(tmp_path)
 
 
 def test_fingerprint_survives_saving_and_loading(tmp_path):

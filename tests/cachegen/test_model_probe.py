@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from families import model_of
 from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
-    GPTJConfig,
-    GPTJForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     LlamaConfig,
@@ -19,9 +18,12 @@ from transformers import (
     OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    RoFormerConfig,
+    RoFormerForCausalLM,
 )
 
 from cachegen import LanguageModel, UnsupportedModelError
+from cachegen.attention_capture import AttentionCapture
 from cachegen.model_probe import find_rotary
 from cachegen.query_moments import QueryMoments
 
@@ -167,17 +169,30 @@ def test_learned_positions_leave_keys_as_they_are(make):
 
 
 def test_keys_that_turn_in_an_unknown_way_are_refused_by_name():
-    config = GPTJConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128, rotary_dim=4)
-    with pytest.raises(UnsupportedModelError, match="GPTJForCausalLM: keys of layer 0 turn"):
-        find_rotary(build(GPTJForCausalLM, config))
+    """Weighted behind their rotation, so that no rotation alone brings them back."""
+    with pytest.raises(UnsupportedModelError, match=r"hunyuan.* \(hunyuan_v1_dense\): keys of layer 0 turn"):
+        find_rotary(model_of("hunyuan_v1_dense"))
+
+
+def test_keys_that_turn_where_no_position_can_be_asked_for_are_refused_by_name():
+    config = RoFormerConfig(
+        vocab_size=VOCABULARY,
+        embedding_size=32,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        is_decoder=True,
+    )
+    with pytest.raises(
+        UnsupportedModelError, match=r"\(roformer\): keys turn with their position, and the model takes no"
+    ):
+        find_rotary(build(RoFormerForCausalLM, config))
 
 
 def test_query_moments_say_what_queries_see_of_keys():
-    model = tiny_llama()
-    moments = QueryMoments(model, find_rotary(model))
-    tokens = random_tokens(60)
-    with moments:
-        model.prefill(model.new_cache(60), tokens)
+    moments = moments_of(tiny_llama())
     metrics = moments.key_metrics()
 
     assert metrics.shape == (6, 8, 8)
@@ -185,11 +200,22 @@ def test_query_moments_say_what_queries_see_of_keys():
     assert (np.linalg.eigvalsh(metrics) > -1e-4).all()
 
 
-def test_attention_that_goes_another_way_has_no_moments():
-    model = tiny_llama()
-    model.network.set_attn_implementation("eager")
-    moments = QueryMoments(model, find_rotary(model))
-    with moments:
-        model.prefill(model.new_cache(60), random_tokens(60))
+def test_attention_that_is_written_out_has_the_same_moments():
+    metrics = []
+    for implementation in ("sdpa", "eager"):
+        model = tiny_llama()
+        model.network.set_attn_implementation(implementation)
+        metrics.append(moments_of(model).key_metrics())
+    np.testing.assert_allclose(metrics[0], metrics[1], rtol=1e-3, atol=1e-5)
 
-    assert moments.key_metrics() is None
+
+def test_attention_that_goes_another_way_has_no_moments():
+    assert moments_of(model_of("bloom")).key_metrics() is None
+
+
+def moments_of(model):
+    moments, capture = QueryMoments(model.shape, find_rotary(model)), AttentionCapture(model.shape)
+    with capture:
+        model.prefill(model.new_cache(60), random_tokens(60))
+    moments.add(capture.layers())
+    return moments

@@ -1,4 +1,6 @@
 import json
+import random
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from checks import IDENTITY, make_chunk, make_profile
 from safetensors.numpy import save_file
 
+import cachegen.profile_builder
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, NonFiniteError, VersionError
 from cachegen.kv import KVShape
 from cachegen.profile import Profile, load_profile, save_profile
@@ -44,6 +47,29 @@ def rewrite(path, edit):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
     edit(header, tensors)
     save_file(tensors, str(path), {"cachegen_profile": json.dumps(header)})
+
+
+def test_counting_takes_four_bytes_for_each_of_256_symbols_in_six_tables():
+    shape = KVShape(4, 8, 64)
+    make_profile()  # so that the kernels are loaded
+    tracemalloc.start()
+    try:
+        builder = ProfileBuilder(shape, IDENTITY.model_fingerprint, "not fitted")
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert builder is not None
+    tables = 6 * 256 * 4 * shape.rows * shape.channels
+    assert tables <= taken < 1.01 * tables
+
+
+def test_more_tokens_than_a_count_can_hold_are_refused(monkeypatch):
+    monkeypatch.setattr(cachegen.profile_builder, "LARGEST_COUNT", 100)
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
+    builder.add(make_chunk(3, 60, 2, 5))
+    with pytest.raises(InvalidInputError, match="120 tokens of calibration are more than 100"):
+        builder.add(make_chunk(3, 60, 2, 5))
 
 
 def test_saved_profile_loads_with_the_same_hash_and_tables(path):
@@ -130,6 +156,11 @@ def test_safetensors_of_something_else_are_refused(tmp_path):
         load_profile(path)
 
 
+def turn_without_end(tensors):
+    tensors["transform.rotary.frequencies"][0, :2] = np.inf, -np.inf
+    tensors["transform.rotary.partners"][0, :2] = 1, 0
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -160,6 +191,19 @@ def test_safetensors_of_something_else_are_refused(tmp_path):
         lambda header, tensors: tensors["transform.key_roots"].__setitem__(0, 0),
         lambda header, tensors: tensors["transform.rotary.partners"].__setitem__((0, 0), 3),
         lambda header, tensors: tensors.update({"transform.ranks": tensors["transform.ranks"].astype(np.int64)}),
+        lambda header, tensors: tensors.update({"transform.ranks": tensors["transform.ranks"].ravel()}),
+        lambda header, tensors: tensors.update({"transform.ranks": np.array(1, dtype=np.int32)}),
+        # angles and products that are infinite, with partners that agree
+        lambda header, tensors: turn_without_end(tensors),
+        lambda header, tensors: tensors["transform.value_scales"].__setitem__(1, 1e-42),
+        lambda header, tensors: tensors["transform.key_roots"].__setitem__(0, np.eye(5) * 1e-44),
+        # what is no number of heads, though it equals one
+        lambda header, tensors: header["shape"].update(num_kv_heads=2.0),
+        # what no hash covers
+        lambda header, tensors: header.update(comment="hello"),
+        lambda header, tensors: header["transform"].update(comment="hello"),
+        lambda header, tensors: header.update(model_fingerprint=header["model_fingerprint"].upper()),
+        lambda header, tensors: tensors.update({"transform.bases.9": np.zeros(3)}),
     ],
 )
 def test_damaged_content_is_refused(path, edit):
@@ -204,3 +248,30 @@ def test_element_types_that_numpy_lacks_are_refused(path):
 
     with pytest.raises(FormatError, match=str(path)):
         load_profile(path)
+
+
+def test_field_that_stands_twice_is_refused(path):
+    with safetensors.safe_open(str(path), framework="numpy") as file:
+        text = file.metadata()["cachegen_profile"]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
+    save_file(tensors, str(path), {"cachegen_profile": text.replace('{"constants"', '{"schema": 2, "constants"')})
+
+    with pytest.raises(FormatError, match="'schema' stands twice"):
+        load_profile(path)
+
+
+def test_flipped_bits_and_cut_files_are_refused(path):
+    data = path.read_bytes()
+    metadata_end = 8 + int.from_bytes(data[:8], "little")
+    hash_at = data.index(b"hash") + 12
+    rng = random.Random(0)
+    places = [*range(hash_at, hash_at + 64), *rng.sample(range(metadata_end), 60), *rng.sample(range(len(data)), 60)]
+    for at in places:
+        for bit in range(8):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            with pytest.raises(FormatError, match=str(path)):
+                load_profile(path)
+    for length in (*range(0, metadata_end, 97), *range(metadata_end, len(data), 997)):
+        path.write_bytes(data[:length])
+        with pytest.raises(FormatError, match=str(path)):
+            load_profile(path)

@@ -22,7 +22,7 @@ def random_symbols(rows, channels, tokens, spread, seed=0):
 
 
 def tables_of(symbols):
-    counts = np.zeros((*symbols.shape[:2], 256), dtype=np.int64)
+    counts = np.zeros((*symbols.shape[:2], 256), dtype=np.uint32)
     backends()[0].count(symbols, counts)
     return build_tables(counts)
 

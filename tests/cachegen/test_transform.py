@@ -24,11 +24,12 @@ from cachegen.container import unpack
 from cachegen.encoding import Encoding
 from cachegen.errors import FormatError, MismatchError, UnsupportedModelError
 from cachegen.kernels import get_backend
-from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
 from cachegen.kv import KVShape, layout_of
 from cachegen.pipeline import check_encodable, decode_chunk, encode_chunk
 from cachegen.profile_builder import ProfileBuilder
 
+LEVEL_STEPS = [GRID_STEPS[place] for place in LEVEL_PLACES]
 LEVELS = range(len(LEVEL_STEPS))
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -4,7 +4,7 @@ from cachegen import ENCODINGS, UnknownNameError
 from testbed.methods import METHODS, make_method
 
 
-@pytest.mark.parametrize(("name", "levels"), [("cachegen", 5), ("transform", 8)])
+@pytest.mark.parametrize(("name", "levels"), [("cachegen", 5), ("cachegen-repo", 3), ("transform", 8)])
 def test_adaptive_methods_choose_among_all_levels_of_their_codec(name, levels):
     method = make_method(name)
 

@@ -42,9 +42,12 @@ def compare_logits(reference: torch.Tensor, loaded: torch.Tensor, next_ids: Sequ
     p, q = torch.log_softmax(reference.double(), -1), torch.log_softmax(loaded.double(), -1)
     targets = torch.tensor(list(next_ids), device=p.device)[:, None]
     perplexity = [log.gather(1, targets).neg().mean().exp().item() for log in (p, q)]
+    shares = p.exp()
+    # a token that the model rules out by a logit of -inf weighs nothing; what is no number stays none
+    divergence = torch.where(shares == 0, 0.0, shares * (p - q)).sum(-1).mean()
     return Quality(
         # rounding can leave a hair below zero, which no divergence is
-        kl=max(0.0, (p.exp() * (p - q)).sum(-1).mean().item()),
+        kl=divergence.clamp_min(0.0).item(),
         agreement=(p.argmax(-1) == q.argmax(-1)).double().mean().item(),
         dppl=perplexity[1] - perplexity[0],
     )

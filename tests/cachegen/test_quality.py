@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from testbed.quality import compare_logits
+from cachegen import compare_logits
 
 
 def test_equal_logits_differ_in_nothing():

@@ -4,19 +4,27 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-_PACKAGES = ("aiohttp", "mininet", "numba", "numpy", "torch", "transformers", "xxhash")
+_ROOT = Path(__file__).resolve().parent.parent
 
 
-def describe_environment(command: list[str]) -> dict[str, Any]:
-    """Facts about command, code, host and software, for ``manifest.json``."""
+def describe_environment(command: Sequence[str], packages: Iterable[str]) -> dict[str, Any]:
+    """Facts about command, code, host and software, to stand beside a result.
+
+    Parameters
+    ----------
+    command : sequence of str
+        What the user typed.
+    packages : iterable of str
+        Installed distributions whose versions matter.
+    """
     return {
         "started_utc": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": command,
+        "command": list(command),
         "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
         "host": {
             "kernel": platform.release(),
@@ -26,14 +34,14 @@ def describe_environment(command: list[str]) -> dict[str, Any]:
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "packages": {name: importlib.metadata.version(name) for name in packages},
     }
 
 
 def _git(*arguments: str) -> str | None:
     """Output of git, None where there is no git or no repository (an unpacked archive)."""
     # safe.directory: the run may be root's and the checkout another user's
-    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
+    command = ["git", "-c", f"safe.directory={_ROOT}", "-C", str(_ROOT), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

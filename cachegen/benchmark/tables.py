@@ -1,0 +1,85 @@
+"""The tables of a benchmark's result, for the terminal and for the page alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cachegen.encoding import Encoding
+
+_MEGA = 1e6
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of ready cells."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def encoding_table(result: dict[str, Any]) -> TextTable:
+    """Every encoding: size, harm, seconds, rates in 16-bit megabytes of the cache a second, memory."""
+    fp16_mb = 2 * result["elements"] / _MEGA
+    headings = (
+        *("encoding", "bytes", "bits/element", "x fp16", "KL", "agreement", "perplexity"),
+        *("encode s", "MB/s", "decode s", "MB/s", "prefill/decode", "peak MB"),
+    )
+    rows = [
+        (
+            str(Encoding(row["codec"], row["level"])),
+            f"{row['bytes']:,}",
+            f"{row['bits_per_element']:.3f}",
+            f"{row['ratio_fp16']:.2f}",
+            f"{row['kl']:.5f}",
+            f"{row['agreement']:.3f}",
+            f"{row['dppl']:+.3f}",
+            f"{row['encode_s']:.3f}",
+            f"{fp16_mb / row['encode_s']:.0f}",
+            f"{row['decode_s']:.3f}",
+            f"{fp16_mb / row['decode_s']:.0f}",
+            f"{row['prefill_s'] / row['decode_s']:.1f}",
+            "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / _MEGA:.1f}",
+        )
+        for row in result["rows"]
+    ]
+    return TextTable("Encodings", headings, rows)
+
+
+def comparison_tables(result: dict[str, Any]) -> list[TextTable]:
+    """What else one could do with the same data."""
+    found = result["comparisons"]
+    lossless = [
+        (f"zstd on {row['input']}", f"{row['bytes']:,}", f"{row['bits_per_element']:.3f}", *_seconds(row))
+        for row in found["lossless"]
+    ]
+    casts = [
+        (
+            row["cast"],
+            f"{row['bits_per_element']:.3f}",
+            *(f"{row['kl']:.5f}", f"{row['agreement']:.3f}", f"{row['dppl']:+.3f}"),
+            *_seconds(row),
+        )
+        for row in found["casts"]
+    ]
+    ours = found["coders"][0]
+    coders = [
+        (
+            row["coder"],
+            f"{row['bits_per_symbol']:.4f}",
+            f"{row['encode_symbols_s'] / _MEGA:.1f}",
+            f"{row['decode_symbols_s'] / _MEGA:.1f}",
+            f"{ours['decode_symbols_s'] / row['decode_symbols_s']:.1f}",
+        )
+        for row in found["coders"]
+    ]
+    coder_headings = ("coder", "bits/symbol", "encode M symbols/s", "decode M symbols/s", "ours decodes x as fast")
+    return [
+        TextTable("General compression", ("input", "bytes", "bits/element", "encode s", "decode s"), lossless),
+        TextTable("Casts", ("cast", "bits/element", "KL", "agreement", "perplexity", "encode s", "decode s"), casts),
+        TextTable(f"Entropy coders, {ours['symbols']:,} symbols, one core", coder_headings, coders),
+    ]
+
+
+def _seconds(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['encode_s']:.3f}", f"{row['decode_s']:.3f}"

@@ -1,0 +1,14 @@
+"""Registry of the command line's commands by name."""
+
+from cachegen.commands import bench, calibrate, decode, encode, inspect, prepare, serve
+from cachegen.commands.base import Command
+
+COMMANDS: dict[str, Command] = {
+    "prepare": prepare,
+    "calibrate": calibrate,
+    "encode": encode,
+    "decode": decode,
+    "inspect": inspect,
+    "bench": bench,
+    "serve": serve,
+}

@@ -1,0 +1,61 @@
+"""What a command is, and what several of them ask for."""
+
+import argparse
+from pathlib import Path
+from typing import Protocol
+
+from cachegen.errors import InvalidInputError
+
+
+class Command(Protocol):
+    """A module that is one command.
+
+    It is imported for every command and for ``--help``: what needs torch is imported inside ``run``.
+    """
+
+    HELP: str
+    DESCRIPTION: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Say what the command takes."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do it; return the exit status, or raise a CachegenError that says why not.
+
+        ``options.typed`` is what the user typed behind the program's name.
+        """
+        ...
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Which model."""
+    parser.add_argument("--model", metavar="PATH", help="folder or hub name of a model (default: the one of prepare)")
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Which profile."""
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="profile of the model (default: looked for in the cache folder)"
+    )
+
+
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """What to do with an output that is there already."""
+    parser.add_argument("--overwrite", action="store_true", help="replace an output file that is there already")
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """Refuse, before any work is done for it, an output file that cannot be written or is there already.
+
+    Raises
+    ------
+    InvalidInputError
+        The message says which of these it is.
+    """
+    if path.is_dir():
+        raise InvalidInputError(f"{path}: is a folder; give the name of a file")
+    if path.exists() and not overwrite:
+        raise InvalidInputError(f"{path}: is there already; --overwrite replaces it")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInputError(f"{path}: there is no folder {path.absolute().parent}")

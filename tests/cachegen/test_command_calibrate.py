@@ -1,0 +1,104 @@
+"""calibrate: a profile in a file, and what it is worth on text that it did not see."""
+
+import pytest
+from families import network_of, save_tiny_model
+
+import cachegen.own_text
+from cachegen import ENCODINGS, LanguageModel, calibration_texts, load_profile
+from cachegen.cli import main
+from cachegen.codecs import CODECS
+from cachegen.held_out_text import held_out_text
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    """Two files to calibrate on; the model's own texts are short, for speed."""
+    monkeypatch.setattr(cachegen.own_text, "SAMPLE_TOKENS", 16)
+    paths = [tmp_path / f"{place}.txt" for place in range(2)]
+    for path, text in zip(paths, calibration_texts(), strict=False):
+        path.write_text(text, encoding="utf-8")
+    return [str(path) for path in paths]
+
+
+def test_every_level_of_every_codec_with_tables_is_checked_on_unseen_text(model_files, texts, tmp_path, capsys):
+    output = tmp_path / "profile.safetensors"
+    command = ["calibrate", "--model", str(model_files.folder), "-o", str(output), "--texts", *texts]
+    assert main(command) == 0
+
+    shown = capsys.readouterr().out
+    profile = load_profile(output)
+    assert f"{output}: {output.stat().st_size:,} bytes" in shown
+    assert profile.hash.hex() in shown
+    rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line.strip()}
+    for encoding in ENCODINGS:
+        assert (str(encoding) in rows) == CODECS[encoding.codec].uses_tables
+    kl = [float(rows[f"transform-{level}"][2]) for level in (0, 7)]
+    bits = [float(rows[f"transform-{level}"][0]) for level in (0, 7)]
+    assert kl[0] <= kl[1]
+    assert bits[0] > bits[1]
+
+
+def test_the_transform_can_be_left_out(model_files, texts, tmp_path, capsys):
+    output = tmp_path / "profile.safetensors"
+    command = ["calibrate", "--model", str(model_files.folder), "-o", str(output), "--no-transform", "--texts", *texts]
+    assert main(command) == 0
+    assert isinstance(load_profile(output).tables.transform, str)
+    shown = capsys.readouterr().out
+    assert "no transform:" in shown
+    assert "transform-0" not in shown
+
+
+def test_a_model_that_the_transform_refuses_gets_the_rest_and_the_reason(texts, tmp_path, capsys):
+    network = network_of("hunyuan_v1_dense")
+    network.config.max_position_embeddings = 512  # room for the check
+    folder = save_tiny_model(tmp_path / "hunyuan", LanguageModel(network, None, "hunyuan"))
+    output = tmp_path / "profile.safetensors"
+    assert main(["calibrate", "--model", str(folder), "-o", str(output), "--texts", *texts]) == 0
+
+    shown = capsys.readouterr().out
+    [reason] = [line for line in shown.splitlines() if "no transform:" in line]
+    assert "keys of layer 0 turn" in reason
+    assert "cachegen-4" in shown
+    assert load_profile(output).tables.anchors.rows == 4
+
+
+def test_the_default_held_out_text_shares_no_line_with_the_calibration_texts():
+    seen = {line for text in calibration_texts() for line in text.splitlines() if len(line) > 60}
+    assert not seen & set(held_out_text().splitlines())
+
+
+def test_a_held_out_text_that_is_too_short_is_said_to_be(model_files, texts, tmp_path, capsys):
+    short = tmp_path / "short.txt"
+    short.write_text("A few words.", encoding="utf-8")
+    command = ["calibrate", "--model", str(model_files.folder), "--no-transform", "--held-out", str(short)]
+    assert main([*command, "-o", str(tmp_path / "p.safetensors"), "--texts", *texts]) == 0
+    assert "no held-out check: the text gives 12 tokens" in capsys.readouterr().out
+
+
+def test_bad_input_is_refused_before_the_work(model_files, tmp_path, capsys):
+    missing, there = tmp_path / "missing.txt", tmp_path / "there.safetensors"
+    there.write_bytes(b"precious")
+    command = ["calibrate", "--model", str(model_files.folder)]
+    assert main([*command, "--texts", str(missing), "-o", str(tmp_path / "new.safetensors")]) == 2
+    assert str(missing) in capsys.readouterr().err
+    assert main([*command, "-o", str(there)]) == 2
+    assert f"{there}: is there already" in capsys.readouterr().err
+    assert there.read_bytes() == b"precious"
+
+
+def test_texts_that_are_too_short_are_refused(model_files, text_file, tmp_path, capsys):
+    text_file.write_text("Too short.", encoding="utf-8")
+    command = ["calibrate", "--model", str(model_files.folder), "--texts", str(text_file)]
+    assert main([*command, "-o", str(tmp_path / "p.safetensors")]) == 2
+    assert "128 tokens" in capsys.readouterr().err
+
+
+def test_an_interrupted_calibration_leaves_nothing(model_files, texts, tmp_path, monkeypatch):
+    def interrupt(_descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupt)
+    before = sorted(tmp_path.iterdir())
+    command = ["calibrate", "--model", str(model_files.folder), "--no-transform", "--texts", *texts]
+    assert main([*command, "-o", str(tmp_path / "p.safetensors")]) == 130
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,98 @@
+"""A fixed budget of coverage-guided fuzzing, and proof that it would notice; ``make fuzz`` runs longer."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import mutators
+import properties
+import pytest
+import seeds
+
+from cachegen.codecs import CODECS
+from cachegen.errors import CachegenError, ChecksumError
+from cachegen.kernels import get_backend
+from cachegen.pipeline import decode_chunk
+
+FUZZ = Path(__file__).parent / "fuzz.py"
+RUNS = {"container": 4_000, "profile": 250, "manifest": 10_000}
+
+
+def flip(data, _limit):
+    """A stand-in for libFuzzer's mutation: one byte set."""
+    rng = random.Random(len(data))
+    changed = bytearray(data or b"\0")
+    changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_fixed_number_of_mutations_finds_nothing(kind, tmp_path):
+    pytest.importorskip("atheris", reason="is not built for this platform")
+    command = [
+        sys.executable,
+        FUZZ,
+        kind,
+        tmp_path / "corpus",
+        f"-runs={RUNS[kind]}",
+        "-seed=1",
+        "-print_final_stats=1",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+
+    assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
+    assert f"stat::number_of_executed_units: {RUNS[kind]}" in done.stderr
+    assert len(list((tmp_path / "corpus").iterdir())) > len(list((tmp_path / "corpus").glob("seed-*")))
+
+
+@pytest.mark.parametrize("data", seeds.containers(), ids=lambda data: f"{len(data)} bytes")
+def test_seeds_hold_what_fuzzing_asks_of_every_input(data):
+    properties.check_container(data)
+    decode_chunk(data, seeds.PROFILE)
+
+
+def test_each_codec_with_a_backend_has_a_twin_on_the_reference():
+    twins = properties.REFERENCE_CODECS
+    assert twins.keys() == CODECS.keys()
+    for name in ("cachegen", "transform"):
+        assert twins[name]._backend is get_backend("reference")
+        assert CODECS[name]._backend is get_backend("numba")
+
+
+def test_mutations_reach_behind_the_checksums():
+    rng = random.Random(0)
+    stopped = 0
+    for data in seeds.containers() * 3:
+        try:
+            decode_chunk(mutators.mutate_container(data, 4096, rng, flip), seeds.PROFILE)
+        except ChecksumError:
+            stopped += 1
+        except CachegenError:
+            pass
+    assert stopped < 0.1 * 3 * len(seeds.containers())
+
+
+class Negating:
+    """A codec whose tensors have the wrong sign."""
+
+    def __init__(self, codec):
+        self.uses_tables, self._decode = codec.uses_tables, codec.decode
+
+    def decode(self, *arguments):
+        return -self._decode(*arguments)
+
+
+def test_backends_that_disagree_are_noticed(monkeypatch):
+    monkeypatch.setitem(properties.REFERENCE_CODECS, "cachegen", Negating(CODECS["cachegen"]))
+
+    with pytest.raises(AssertionError, match="decode to different tensors"):
+        properties.check_container((seeds.GOLDEN / "cachegen-1-t23.encoded").read_bytes())
+
+
+def test_a_profile_with_another_tensor_and_its_right_hash_gets_past_the_hash():
+    data = bytearray(seeds.PROFILE_FILE.read_bytes())
+    data[-1] ^= 1
+
+    assert properties.load_forged(bytes(data)).hash != seeds.PROFILE.hash
+    properties.check_profile(bytes(data))
