@@ -14,7 +14,7 @@ from cachegen.codecs.transform_tables import Unit
 from cachegen.kernels import anchor, triton_anchor, triton_restore, triton_streams, triton_uniform
 from cachegen.kernels.triton_streams import DeviceStreams, RowPlan
 from cachegen.kernels.triton_tables import upload_tables
-from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
 from cachegen.kv import KVShape
 
 # Symbols that one launch decodes take at most this share of what they become.
@@ -100,18 +100,20 @@ class CachegenBatch:
 class TransformBatch:
     """The ``transform`` codec for consecutive chunks in one cache ``(2, layers, kv_heads, chunks * tokens, head_dim)``.
 
-    Every token is coded; a container keeps the first four of a context as they are.
+    Every token is coded, with its level's step; a container keeps the first four of a context as they are, and a token
+    may have a step of its own.
     """
 
     def __init__(self, tables: CodecTables, tokens: int, level: int, device: torch.device) -> None:
         self._transform = transform_of(tables)
-        self._tokens, self._step, self._device, self._level = tokens, LEVEL_STEPS[level], device, level
+        place = LEVEL_PLACES[level]
+        self._tokens, self._step, self._device = tokens, GRID_STEPS[place], device
         shape = self._transform.shape
         self._dim, self._heads = shape.head_dim, shape.num_layers * shape.num_kv_heads
-        streams = list(self._transform.streams(level))
-        self._tables = upload_tables([of for _, _, of in streams], device)
-        self._stream_units = np.array([unit.index for unit, _, _ in streams])
-        ranks = self._transform.ranks[level]
+        spans = [self._transform.spans(unit, place, tokens) for unit in self._transform.units]
+        self._tables = upload_tables([span.tables for of_unit in spans for span in of_unit], device)
+        self._stream_units = np.repeat(np.arange(len(spans)), [len(of_unit) for of_unit in spans])
+        ranks = self._transform.ranks[place]
         self._bases = [self._put(basis[:rank]) for basis, rank in zip(self._transform.bases, ranks, strict=True)]
         self._products = [basis.to(torch.bfloat16) for basis in self._bases]
         self._means = self._put(self._transform.means).view(2, self._heads, self._dim)
@@ -136,12 +138,13 @@ class TransformBatch:
         """Fill in the cache, unit by unit and some heads at a time."""
         chunks = cache.shape[3] // self._tokens
         turns, places = self._turns(cache.shape[3]), torch.arange(cache.shape[3], device=self._device)
+        steps = torch.full((cache.shape[3],), self._step, device=self._device)
         block = max(1, BLOCK_CHANNELS // self._dim)
         for unit, streams in zip(self._transform.units, coded, strict=True):
             half = int(unit.is_value)
             symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables).to(torch.bfloat16)
             symbols = symbols.view(chunks, -1, self._tokens).transpose(1, 2)
-            factors = self._step / self._value_scales if half else torch.full_like(self._value_scales, self._step)
+            factors = 1 / self._value_scales if half else torch.ones_like(self._value_scales)
             first, end = unit.first_channel // self._dim, unit.end_channel // self._dim
             for head in range(first, end, block):
                 heads = slice(head, min(head + block, end))
@@ -151,7 +154,7 @@ class TransformBatch:
                 if not half:
                     x = torch.bmm(x, self._inverses[heads])
                 out = cache[half].transpose(1, 2)
-                triton_restore.restore(x, head, factors, self._means[half], None if half else turns, places, out)
+                triton_restore.restore(x, head, steps, factors, self._means[half], None if half else turns, places, out)
 
     def _forward(self, cache: torch.Tensor) -> list[torch.Tensor]:
         """Keys and values ``(tokens, heads * head_dim)``: see ``cachegen.codecs.equal_harm.forward``."""

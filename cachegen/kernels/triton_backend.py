@@ -57,7 +57,7 @@ class TritonBackend:
         symbols: npt.NDArray[np.int32] = triton_uniform.quantize(self._put(y), step).cpu().numpy()
         return symbols
 
-    def count(self, symbols: Symbols, counts: npt.NDArray[np.int64]) -> None:
+    def count(self, symbols: Symbols, counts: npt.NDArray[np.uint32]) -> None:
         """See ``Backend``."""
         on_device = self._put(counts)
         triton_histogram.count(self._put(symbols), on_device)

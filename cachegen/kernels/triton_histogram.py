@@ -29,10 +29,10 @@ def count_kernel(symbols: tl.tensor, tokens: tl.tensor, counts: tl.tensor, block
         index = tl.load(symbols + token, mask=inside, other=0) + _OFFSET
         index = tl.where((index >= 0) & (index < _ESCAPE), index, _ESCAPE)
         found += tl.histogram(index, _ALPHABET, mask=inside)
-    tl.store(counts, tl.load(counts) + found)
+    tl.store(counts, tl.load(counts) + found.to(tl.uint32))
 
 
 def count(symbols: torch.Tensor, counts: torch.Tensor) -> None:
-    """Add ``symbols (rows, channels, tokens)``, int32, to ``counts (rows, channels, 256)``, int64; both contiguous."""
+    """Add ``symbols (rows, channels, tokens)``, int32, to ``counts (rows, channels, 256)``, uint32; both contiguous."""
     rows, channels, tokens = symbols.shape
     count_kernel[(rows * channels,)](symbols, tokens, counts, block=BLOCK, **LAUNCH)

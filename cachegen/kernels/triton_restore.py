@@ -38,6 +38,7 @@ def restore_kernel(
     x_token_stride: tl.tensor,
     tokens: tl.tensor,
     head_dim: tl.tensor,
+    steps: tl.tensor,
     factors: tl.tensor,
     means: tl.tensor,
     cos: tl.tensor,
@@ -71,7 +72,7 @@ def restore_kernel(
 
     x += part * x_head_stride + token * x_token_stride
     means += head * head_dim
-    factor = tl.load(factors + head)
+    factor = tl.load(factors + head) * tl.load(steps + token, mask=token < tokens, other=0)
     value = tl.load(means + dim, mask=dim < head_dim, other=0) + factor * tl.load(x + dim, mask=inside, other=0)
     if turn:
         kind = tl.load(kind_of_head + head).to(tl.int64)
@@ -90,6 +91,7 @@ def restore_kernel(
 def restore(
     x: torch.Tensor,
     first_head: int,
+    steps: torch.Tensor,
     factors: torch.Tensor,
     means: torch.Tensor,
     turns: Turns | None,
@@ -101,11 +103,13 @@ def restore(
     Parameters
     ----------
     x : float32 tensor, ``(heads, tokens, head_dim)``
-        In multiples of the factors; its elements lie next to each other, heads and tokens at any strides.
+        In multiples of steps and factors; its elements lie next to each other, heads and tokens at any strides.
+    steps : float32 tensor, ``(tokens,)``
+        Of each token.
     factors : float32 tensor, ``(all heads,)``
-        The level's step, and for values divided by the layer's scale.
+        Of each head: 1 for keys, for values one over the layer's scale.
     means : float32 tensor, ``(all heads, head_dim)``
-        Added after the factors.
+        Added after steps and factors.
     turns : Turns or None
         None for values.
     coded : int64 tensor, ``(tokens,)``
@@ -124,6 +128,7 @@ def restore(
         x.stride(1),
         tokens,
         head_dim,
+        steps,
         factors,
         means,
         *turning,

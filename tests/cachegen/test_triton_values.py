@@ -11,7 +11,7 @@ from triton_device import DEVICE, MARK, gpu_backend, put
 from cachegen.codecs.cachegen import as_rows
 from cachegen.codecs.equal_harm import Backward
 from cachegen.kernels import anchor, triton_anchor, triton_restore
-from cachegen.kernels.uniform import LEVEL_STEPS
+from cachegen.kernels.uniform import GRID_STEPS
 
 pytestmark = MARK
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -86,7 +86,7 @@ def test_the_backend_dequantizes_to_the_same_bits_within_the_range_of_the_dtype(
     assert torch.isfinite(outs[1]).all()
 
 
-@pytest.mark.parametrize("step", LEVEL_STEPS)
+@pytest.mark.parametrize("step", GRID_STEPS)
 def test_coefficients_quantize_to_the_same_bits_where_they_lie_between_two_symbols_too(step):
     rng = np.random.default_rng(0)
     y = np.append(rng.standard_normal(600) * 50, (np.arange(-20, 20) + 0.5) * step).astype(np.float32)
@@ -100,7 +100,7 @@ def test_coefficients_quantize_to_the_same_bits_where_they_lie_between_two_symbo
 @pytest.mark.parametrize("tokens", [1, 700])
 def test_counts_add_up_to_the_same_numbers(tokens):
     symbols = np.random.default_rng(0).integers(-300, 300, (2, 3, tokens)).astype(np.int32)
-    numba, gpu = (np.full((2, 3, 256), 9, dtype=np.int64) for _ in range(2))
+    numba, gpu = (np.full((2, 3, 256), 9, dtype=np.uint32) for _ in range(2))
     backends()[1].count(symbols, numba)
     gpu_backend().count(symbols, gpu)
 
@@ -111,15 +111,16 @@ def test_counts_add_up_to_the_same_numbers(tokens):
 @pytest.mark.parametrize("half", [0, 1])
 def test_products_are_restored_to_what_the_codec_makes_of_them(half, dtype):
     transform = make_profile(3, 2, 6).tables.transform
-    rotary, first_token, step = transform.rotary, 40, LEVEL_STEPS[2]
-    coded = np.array([0, 1, 3, 4, 5, 8])
+    rotary, first_token = transform.rotary, 40
+    coded = np.array([3, 0, 1, 4, 8, 5])
+    steps = np.array(GRID_STEPS[:6])
     first_head, heads = 1, 4
     x = torch.randn(len(coded), heads * 6, generator=torch.Generator().manual_seed(0)) * 20
     wanted = torch.zeros(3, 2, 9, 2, 6, dtype=dtype)
-    Backward(transform, first_token, coded).restore(x, half, first_head, step, wanted)
+    Backward(transform, first_token, coded, steps).restore(x.clone(), half, first_head, wanted)
 
     parts = x.to(DEVICE).view(len(coded), heads, 6).transpose(0, 1)
-    factors = torch.full((6,), step)
+    factors = torch.ones(6)
     turns = None
     if half == 0:
         parts = torch.bmm(parts, transform.inverse_key_roots[first_head : first_head + heads].to(DEVICE))
@@ -130,7 +131,16 @@ def test_products_are_restored_to_what_the_codec_makes_of_them(half, dtype):
         factors = factors / torch.from_numpy(np.repeat(transform.value_scales, 2))
     cache = torch.zeros(3, 2, 9, 6, dtype=dtype, device=DEVICE)
     means = put(transform.means[half]).view(6, 6)
-    triton_restore.restore(parts, first_head, factors.to(DEVICE), means, turns, put(coded), cache.transpose(1, 2))
+    triton_restore.restore(
+        parts,
+        first_head,
+        put(steps.astype(np.float32)),
+        factors.to(DEVICE),
+        means,
+        turns,
+        put(coded),
+        cache.transpose(1, 2),
+    )
 
     # sums in another order: a few float32 roundings of the largest term, and one more rounding to the dtype
     largest = float(wanted.abs().max())

@@ -31,7 +31,15 @@ STREAMS |= {"entries": "*i64", "cumulative": "*u16", "faults": "*i32", "counts":
 QUANTIZED = {"scale_bits": "*u16", "anchors": "*i32", "symbols": "*i32", "bins": "*fp32", "sums": "*fp64"}
 QUANTIZED |= {"largest": "fp32"}
 TURNS = {"cos": "*fp32", "sin": "*fp32", "partners": "*i32", "kind_of_head": "*i32"}
-RESTORED = {"x": "*fp32", "factors": "*fp32", "means": "*fp32", "coded": "*i64", "largest": "fp32", **TURNS}
+RESTORED = {
+    "x": "*fp32",
+    "steps": "*fp32",
+    "factors": "*fp32",
+    "means": "*fp32",
+    "coded": "*i64",
+    "largest": "fp32",
+    **TURNS,
+}
 # What Triton knows of the numbers in a launch for a usual cache: it compiles for them.
 MULTIPLES_OF_16 = {"row_stride", "layer_stride", "token_stride", "head_stride", "x_head_stride", "x_token_stride"}
 MULTIPLES_OF_16 |= {"channels", "head_dim"}
@@ -57,7 +65,7 @@ def variants():
     for name, element in (("words", "*u16"), ("escapes", "*i32")):
         moved = {"source": element, "target": element, "starts": "*i64", "target_starts": "*i64"}
         yield Variant(f"rans_move_{name}", rans.move_kernel, rans.COPY_LAUNCH, moved, {"block": rans.COPY_BLOCK})
-    counted = {"symbols": "*i32", "counts": "*i64"}
+    counted = {"symbols": "*i32", "counts": "*u32"}
     block = {"block": triton_histogram.BLOCK}
     yield Variant("count", triton_histogram.count_kernel, triton_histogram.LAUNCH, counted, block)
     uniform = {"y": "*fp32", "step": "*fp64", "symbols": "*i32"}
