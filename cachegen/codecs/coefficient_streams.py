@@ -15,13 +15,9 @@ from cachegen.codecs.token_steps import TokenSteps
 from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, Span, TransformTables, Unit
 from cachegen.errors import FormatError
 from cachegen.kernels.base import Backend, CodedStreams
-from cachegen.kernels.cast import store
-from cachegen.kernels.products import product_dtype
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 from cachegen.kernels.workers import map_in_threads
 
-# Of one symbol while its stream is decoded: as an integer, then as a number.
-_DECODE_BYTES = 4 + 4
 _U32 = struct.Struct("<I")
 
 
@@ -47,22 +43,24 @@ class CodedUnit:
     streams: list[tuple[Stream, CodedStreams]]
 
     def decode(self, num_tokens: int, backend: Backend, memory: int) -> torch.Tensor:
-        """Symbols ``(rank, num_tokens)``, tokens in the order of their steps, in the type that products want.
+        """Symbols ``(rank, num_tokens)``, tokens in the order of their steps.
 
-        What it takes beside the result stays within ``memory`` bytes, unless one stream takes more.
+        With the result it takes ``memory`` bytes at most, unless one stream takes more.
         """
         rank = max(stream.span.end for stream, _ in self.streams)
-        symbols = torch.zeros(rank, num_tokens, dtype=product_dtype())
+        largest = max(int(np.abs(coded.escapes).max(initial=0)) for _, coded in self.streams)
+        dtype = np.int16 if largest <= np.iinfo(np.int16).max else np.int32
+        symbols = np.zeros((rank, num_tokens), dtype=dtype)
 
         def decode(which: slice) -> None:
             for stream, coded in self.streams[which]:
-                part = backend.decode_streams(coded, stream.num_tokens, stream.span.tables, slice(0, 1))
-                store(part.astype(np.float32), symbols[None, stream.span.first : stream.span.end, stream.tokens])
+                [part] = backend.decode_streams(coded, stream.num_tokens, stream.span.tables, slice(0, 1))
+                symbols[stream.span.first : stream.span.end, stream.tokens] = part
 
         # no stream has more symbols than that
-        stream_bytes = STREAM_COEFFICIENTS * max(STREAM_COEFFICIENTS, num_tokens) * _DECODE_BYTES
-        backend.each(decode, len(self.streams), stream_bytes, memory - symbols.numel() * symbols.element_size())
-        return symbols
+        stream_bytes = STREAM_COEFFICIENTS * max(STREAM_COEFFICIENTS, num_tokens) * np.dtype(np.int32).itemsize
+        backend.each(decode, len(self.streams), stream_bytes, memory - symbols.nbytes)
+        return torch.from_numpy(symbols)
 
 
 def write_coefficients(

@@ -52,23 +52,24 @@ class Backward:
         self._factors = [transform.rotary.factors(kind, first_token + coded) for kind in range(transform.rotary.kinds)]
         self._where = torch.from_numpy(coded)
 
-    def restore(self, x: torch.Tensor, half: int, first_head: int, kv: torch.Tensor) -> None:
+    def restore(self, x: torch.Tensor, half: int, first_head: int, tokens: slice, kv: torch.Tensor) -> None:
         """Put the keys (half 0) or values (1) of some KV heads, counted layer-major, in their places.
 
-        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the tokens' steps; it is overwritten.
+        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the tokens' steps, of some of the coded tokens; it is
+        overwritten.
         """
         per_layer, dim = self._transform.shape.num_kv_heads, self._transform.shape.head_dim
-        parts = x.mul_(self._steps).reshape(len(x), -1, dim).transpose(0, 1)
+        parts = x.mul_(self._steps[tokens]).reshape(len(x), -1, dim).transpose(0, 1)
         end_head = first_head + len(parts)
         finite = torch.finfo(kv.dtype)
         for layer in range(first_head // per_layer, -(-end_head // per_layer)):
             heads = slice(max(first_head, layer * per_layer), min(end_head, (layer + 1) * per_layer))
             part = parts[heads.start - first_head : heads.stop - first_head]
-            restored = self._values(part, half, layer, heads).clamp_(finite.min, finite.max)
+            restored = self._values(part, half, layer, heads, tokens).clamp_(finite.min, finite.max)
             out = kv[layer, half, :, heads.start - layer * per_layer : heads.stop - layer * per_layer]
-            out[self._where] = restored.to(kv.dtype).transpose(0, 1)
+            out[self._where[tokens]] = restored.to(kv.dtype).transpose(0, 1)
 
-    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice) -> torch.Tensor:
+    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice, tokens: slice) -> torch.Tensor:
         """``(heads, tokens, head_dim)`` of one layer."""
         transform, dim = self._transform, self._transform.shape.head_dim
         mean = torch.from_numpy(transform.means[half]).reshape(-1, 1, dim)[heads]
@@ -76,7 +77,8 @@ class Backward:
             return torch.add(mean, part, alpha=1 / float(transform.value_scales[layer]))
         kind = int(transform.rotary.of_layer[layer])
         keys = torch.baddbmm(mean, part, transform.inverse_key_roots[heads])
-        return transform.rotary.turn(keys, kind, self._factors[kind])
+        cos, sin = self._factors[kind]
+        return transform.rotary.turn(keys, kind, (cos[tokens], sin[tokens]))
 
 
 def project(x: torch.Tensor, transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:

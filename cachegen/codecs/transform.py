@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.base import DECODE_MEMORY, CodecTables, check_section_ids
+from cachegen.codecs.base import CodecTables, check_section_ids
 from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable
 from cachegen.codecs.exact_tokens import read_exact, write_exact
@@ -32,10 +32,11 @@ SECTION_TOKEN_STEPS = 10
 _SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
-# Channels that are restored at a time.
-BLOCK_CHANNELS = 768
-# Of one element of a block: as product, without the metric, and turned.
-_BLOCK_BYTES = 3 * 4
+# Tokens are restored in so many portions, that what they take is small, or in fewer if these would be too small.
+PRODUCTS = 8
+SMALLEST_PRODUCT = 64
+# Of the memory beside the output, what a unit's symbols and the streams under way may take.
+STREAMS_MEMORY = 0.75
 
 
 class TransformCodec:
@@ -129,17 +130,16 @@ class TransformCodec:
     def _restore(
         self, units: list[CodedUnit], transform: TransformTables, backward: Backward, kv: torch.Tensor
     ) -> None:
-        """Fill in the coded tokens of a chunk tensor, unit by unit."""
-        dim = transform.shape.head_dim
-        # as many heads at a time as make a product that is worth its start
-        block = max(1, BLOCK_CHANNELS // dim) * dim
-        memory = int(kv.numel() * kv.element_size() * DECODE_MEMORY) - block * backward.num_tokens * _BLOCK_BYTES
+        """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
+        memory = int(kv.numel() * kv.element_size() * STREAMS_MEMORY)
+        size = max(SMALLEST_PRODUCT, -(-backward.num_tokens // PRODUCTS))
         for unit, coded in zip(transform.units, units, strict=True):
             symbols = coded.decode(backward.num_tokens, self._backend, memory)
             basis = transform.product_bases[unit.index][: len(symbols)]
-            for first in range(0, unit.channels, block):
-                x = (symbols.T @ basis[:, first : first + block]).float()
-                backward.restore(x, int(unit.is_value), (unit.first_channel + first) // dim, kv)
+            for first in range(0, backward.num_tokens, size):
+                tokens = slice(first, min(first + size, backward.num_tokens))
+                x = (symbols[:, tokens].to(basis.dtype).T @ basis).float()
+                backward.restore(x, int(unit.is_value), unit.first_channel // transform.shape.head_dim, tokens, kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:

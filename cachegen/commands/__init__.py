@@ -1,6 +1,6 @@
 """Registry of the command line's commands by name."""
 
-from cachegen.commands import bench, calibrate, decode, encode, inspect, prepare, serve
+from cachegen.commands import ablation, bench, calibrate, decode, encode, inspect, prepare, serve
 from cachegen.commands.base import Command
 
 COMMANDS: dict[str, Command] = {
@@ -10,5 +10,6 @@ COMMANDS: dict[str, Command] = {
     "decode": decode,
     "inspect": inspect,
     "bench": bench,
+    "ablation": ablation,
     "serve": serve,
 }
