@@ -159,8 +159,8 @@ def _encode_all(
     identity: ChunkIdentity,
     profile: Profile,
 ) -> list[tuple[str, bytes]]:
-    kv = cache.chunk(*span)
-    return [(str(encoding), encode_chunk(kv, encoding, identity, profile)) for encoding in encodings]
+    kv, tokens_behind = cache.chunk(*span), cache.num_tokens - span[1]
+    return [(str(encoding), encode_chunk(kv, encoding, identity, profile, tokens_behind)) for encoding in encodings]
 
 
 def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: str, profile: Profile) -> KVCache:

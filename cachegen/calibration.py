@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cachegen.attention_capture import AttentionCapture, received_attention
 from cachegen.calibration_texts import calibration_texts
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
 from cachegen.model import LanguageModel
@@ -64,12 +63,10 @@ def calibrate(
     own = sample_own_texts(model, _longest(model))
     progress.step()
     builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
-    queries, capture = QueryMoments(model.shape, rotary), AttentionCapture(model.shape)
+    queries = QueryMoments(model, rotary)
     for token_ids in (*contexts, *own):
-        with capture:
-            kv = prefilled_kv(model, token_ids)
-        queries.add(capture.layers())
-        builder.add(kv, received_attention(capture.layers(), len(token_ids)))
+        with queries:
+            builder.add(prefilled_kv(model, token_ids))
         progress.step()
     longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)

@@ -99,6 +99,13 @@ class HeldOutText:
             for index, (first, _) in enumerate(self.spans)
         ]
 
+    def encode(self, profile: Profile, encoding: Encoding) -> list[bytes]:
+        """Containers of the context's chunks."""
+        return [
+            encode_chunk(self.cache.chunk(first, end), encoding, identity, profile, self.cache.num_tokens - end)
+            for (first, end), identity in zip(self.spans, self.identities(profile), strict=True)
+        ]
+
     def judge(self, encoding: Encoding, num_bytes: int, decoded: Iterable[torch.Tensor]) -> HeldOutRow:
         """Size and harm of an encoding whose containers have so many bytes and give these chunks."""
         quality = self.quality_of(decoded)
@@ -145,10 +152,7 @@ def check_held_out(
 
 def check_encoding(text: HeldOutText, profile: Profile, encoding: Encoding) -> HeldOutRow:
     """Size and harm of one encoding on a text."""
-    containers = [
-        encode_chunk(kv, encoding, identity, profile)
-        for kv, identity in zip(text.chunks(), text.identities(profile), strict=True)
-    ]
+    containers = text.encode(profile, encoding)
     return text.judge(encoding, sum(map(len, containers)), (decode_chunk(data, profile).kv for data in containers))
 
 

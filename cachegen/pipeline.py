@@ -39,7 +39,13 @@ def context_identities(
     ]
 
 
-def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, profile: Profile | None) -> bytes:
+def encode_chunk(
+    kv: torch.Tensor,
+    encoding: Encoding,
+    identity: ChunkIdentity,
+    profile: Profile | None,
+    tokens_behind: int | None = None,
+) -> bytes:
     """Encode one chunk.
 
     Parameters
@@ -52,6 +58,9 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         Recorded in the container as it is.
     profile : Profile or None
         Needed by ``cachegen`` and ``transform`` alone; its hash must be the identity's.
+    tokens_behind : int, optional
+        How many tokens of its context follow the chunk. ``transform`` then codes those near the end more finely: what
+        follows a context looks at its end most. Default: unknown, and all tokens are coded alike.
 
     Returns
     -------
@@ -75,7 +84,9 @@ def encode_chunk(kv: torch.Tensor, encoding: Encoding, identity: ChunkIdentity, 
         if used.shape != shape:
             raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
         tables = used.tables
-    sections = codec.encode(kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token)
+    sections = codec.encode(
+        kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token, tokens_behind
+    )
     return pack(encoding, layout_of(kv), identity, sections)
 
 

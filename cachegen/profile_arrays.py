@@ -18,7 +18,7 @@ from cachegen.kv import KVShape
 
 _PARTS = ("first", "count", "frequencies")
 _ROTARY = ("of_layer", "frequencies", "partners")
-_PARAMETERS = ("means", "key_roots", "value_scales", "token_weights", "ranks")
+_PARAMETERS = ("means", "key_roots", "value_scales", "ranks")
 
 Array = npt.NDArray[np.generic]
 

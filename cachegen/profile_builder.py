@@ -53,16 +53,11 @@ class ProfileBuilder:
         self._refusal = rotary if isinstance(rotary, str) else None
         self._moments = None if isinstance(rotary, str) else TransformMoments(shape, rotary)
 
-    def add(self, kv: torch.Tensor, attention: torch.Tensor | None = None) -> None:
+    def add(self, kv: torch.Tensor) -> None:
         """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length, from its start.
 
         Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
         and ten times as many samples fill the tables.
-
-        Parameters
-        ----------
-        attention : torch.Tensor, optional
-            ``(num_tokens,)``, how much later tokens look at each, see ``received_attention``; default: nobody knows.
 
         Raises
         ------
@@ -77,7 +72,6 @@ class ProfileBuilder:
         self._num_tokens += kv.shape[2]
         if self._num_tokens > LARGEST_COUNT:
             raise InvalidInputError(f"{self._num_tokens} tokens of calibration are more than {LARGEST_COUNT}")
-        attention = torch.full((kv.shape[2],), torch.nan) if attention is None else attention
         for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
             piece = kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu()
             x = as_rows(piece)
@@ -85,7 +79,7 @@ class ProfileBuilder:
             for level, counts in enumerate(self._deltas):
                 self._backend.count(self._backend.quantize(x, level).deltas, counts)
             if self._moments is not None:
-                self._moments.add(piece, first, attention[first : first + CALIBRATION_CHUNK_TOKENS])
+                self._moments.add(piece, first)
 
     def sigmas(self) -> npt.NDArray[np.float64]:
         """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``."""

@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.attention_fit import FEATURES_PER_UNIT, fit_attention
 from cachegen.codecs.transform_tables import TransformTables, Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
 from cachegen.kernels.uniform import GRID_STEPS
-from cachegen.transform_moments import COUNTED_TOKENS, TransformMoments
+from cachegen.transform_moments import TransformMoments
 
 # Of the sensitivities, when steps are set; 0.5 would be right if every harm added up. Measured to be best.
 SENSITIVITY_POWER = 0.35
@@ -47,39 +46,29 @@ def fit_transform(
     scales = _noise_scales(moments.sigmas(), sensitivities)
     roots = _key_roots(moments, covariances, key_metrics, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
-    bases, units, features = [], [], []
+    bases, units = [], []
     for unit, covariance in zip(moments.units, covariances, strict=True):
         weights = _weights(moments, unit, roots, value_scales)
         basis, energies = _basis(_congruent(covariance, weights), moments.num_tokens)
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
-        sample = moments.sample(unit)
-        features.append(_project(kept[:FEATURES_PER_UNIT], sample, weights))
-        y = _project(kept, sample[:: -(-len(sample) // COUNTED_TOKENS)], weights)
+        weighted = torch.bmm(_by_head(moments.sample(unit), len(weights)), weights)
+        y = kept.float() @ weighted.transpose(1, 2).flatten(0, 1)
         bases.append(kept.numpy())
         units.append(
             [count_coefficients(y[:rank], energies[:rank], step) for rank, step in zip(ranks, GRID_STEPS, strict=True)]
         )
-    attention_weights = fit_attention(features, moments.sample_attention())
-    token_weights = [torch.from_numpy(b[: len(w)]).float().T @ w for b, w in zip(bases, attention_weights, strict=True)]
     return TransformTables(
         moments.shape,
         moments.rotary,
         moments.means().numpy(),
         roots.numpy(),
         value_scales,
-        torch.cat(token_weights).reshape(2, -1).numpy(),
         tuple(bases),
         np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),
     )
-
-
-def _project(basis: torch.Tensor, sample: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Coefficients ``(rank, tokens)`` of ``sample (tokens, channels)``."""
-    weighted = torch.bmm(_by_head(sample, len(weights)), weights)
-    return basis.float() @ weighted.transpose(1, 2).flatten(0, 1)
 
 
 def _noise_scales(sigmas: F64, sensitivities: F32 | None) -> F64:

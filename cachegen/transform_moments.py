@@ -11,10 +11,8 @@ from cachegen.codecs.transform import SINK_TOKENS
 from cachegen.codecs.transform_tables import Unit, units_of
 from cachegen.kv import KVShape
 
-# Tokens are kept to learn from, spread over all contexts: all 20,000 or so of a model of 11,520 elements a token.
-SAMPLE_BYTES = 512 << 20
-# Symbols are counted on no more than these.
-COUNTED_TOKENS = 6144
+# Tokens kept to count symbols on, spread over all contexts: 140 MB for a model of 11,520 elements a token.
+SAMPLE_TOKENS = 6144
 
 F64 = npt.NDArray[np.float64]
 
@@ -27,8 +25,8 @@ class TransformMoments:
     ====================================  ==================  =======
     model, layers x KV heads x head size  moments             sample
     ====================================  ==================  =======
-    7B, 32 x 32 x 128                     94 units, 2.9 GB    0.5 GB
-    8B grouped, 32 x 8 x 128              24 units, 0.7 GB    0.5 GB
+    7B, 32 x 32 x 128                     94 units, 2.9 GB    3.2 GB
+    8B grouped, 32 x 8 x 128              24 units, 0.7 GB    0.8 GB
     ====================================  ==================  =======
 
     :meth:`covariances` copies the moments once.
@@ -48,13 +46,10 @@ class TransformMoments:
         self._shift: torch.Tensor | None = None
         self._sums = torch.zeros(2, shape.num_layers * shape.channels, dtype=torch.float64)
         self._products = [torch.zeros(unit.channels, unit.channels) for unit in self.units]
-        self._sample = _Sample(max(1, SAMPLE_BYTES // (4 * shape.num_layers * shape.channels)))
+        self._sample = _Sample(SAMPLE_TOKENS)
 
-    def add(self, kv: torch.Tensor, first_token: int, attention: torch.Tensor) -> None:
-        """Count a piece of a context, ``(num_layers, 2, tokens, kv_heads, head_dim)``; the sinks are skipped.
-
-        ``attention (tokens,)`` is what each token gets of later ones, NaN where that is unknown.
-        """
+    def add(self, kv: torch.Tensor, first_token: int) -> None:
+        """Count a piece of a context, ``(num_layers, 2, tokens, kv_heads, head_dim)``; the sinks are skipped."""
         skipped = max(0, SINK_TOKENS - first_token)
         if kv.shape[2] <= skipped:
             return
@@ -65,7 +60,7 @@ class TransformMoments:
             # near enough to the mean that no difference of large numbers is taken below
             self._shift = x.mean(dim=1, keepdim=True)
         x -= self._shift
-        self._sample.add(x, attention[skipped:])
+        self._sample.add(x)
         self.num_tokens += len(positions)
         self._sums += x.sum(dim=1, dtype=torch.float64)
         for unit, products in zip(self.units, self._products, strict=True):
@@ -100,10 +95,6 @@ class TransformMoments:
         """A unit's channels of some tokens without their mean, ``(tokens, channels)``."""
         return self._sample.columns(unit) - columns(self._drift(), unit)
 
-    def sample_attention(self) -> torch.Tensor:
-        """What the tokens of ``sample`` get of later ones, ``(tokens,)``."""
-        return self._sample.attention()
-
     def _drift(self) -> torch.Tensor:
         """Mean of all tokens beyond the shift, ``(2, layers * channels)``."""
         return (self._sums / self.num_tokens).float()
@@ -115,35 +106,18 @@ class _Sample:
     def __init__(self, capacity: int) -> None:
         self._capacity, self._stride, self._seen = capacity, 1, 0
         self._pieces: list[torch.Tensor] = []
-        self._attention: list[torch.Tensor] = []
 
-    def add(self, x: torch.Tensor, attention: torch.Tensor) -> None:
+    def add(self, x: torch.Tensor) -> None:
         first = -self._seen % self._stride
         # bfloat16 has the range, and a sample needs no more precision
         self._pieces.append(x[:, first :: self._stride].bfloat16())
-        self._attention.append(attention[first :: self._stride])
         self._seen += x.shape[1]
         while sum(piece.shape[1] for piece in self._pieces) > self._capacity:
-            self._pieces = [piece.clone() for piece in _every_second(self._pieces)]
-            self._attention = _every_second(self._attention)
+            self._pieces = [torch.cat(self._pieces, dim=1)[:, ::2].clone()]
             self._stride *= 2
-
-    def attention(self) -> torch.Tensor:
-        return torch.cat(self._attention)
 
     def columns(self, unit: Unit) -> torch.Tensor:
         return torch.cat([columns(piece, unit) for piece in self._pieces]).float()
-
-
-def _every_second(pieces: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Every second token of ``(..., tokens)`` or ``(..., tokens, channels)`` pieces, counted through all of them."""
-    kept, seen = [], 0
-    for piece in pieces:
-        axis = min(1, piece.ndim - 1)
-        first = seen % 2
-        seen += piece.shape[axis]
-        kept.append(piece[:, first::2] if axis else piece[first::2])
-    return kept
 
 
 def columns(x: torch.Tensor, unit: Unit) -> torch.Tensor:

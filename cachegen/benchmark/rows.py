@@ -73,7 +73,7 @@ def measure_row(text: HeldOutText, profile: Profile, encoding: Encoding, prefill
     chunks, identities = text.chunks(), text.identities(profile)
 
     def encode() -> list[bytes]:
-        return [encode_chunk(kv, encoding, identity, profile) for kv, identity in zip(chunks, identities, strict=True)]
+        return text.encode(profile, encoding)
 
     def decode() -> list[torch.Tensor]:
         return [decode_chunk(data, profile, device=text.model.device).kv for data in containers]

@@ -63,11 +63,17 @@ class Codec(Protocol):
         ...
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """Sections of a chunk by id, in the order in which they are stored.
 
-        ``first_token`` is the position of the chunk's first token in its context.
+        ``first_token`` is the position of the chunk's first token in its context, ``tokens_behind`` how many of the
+        context's tokens follow the chunk, if that is known.
         """
         ...
 

@@ -64,10 +64,15 @@ class CachegenCodec:
         return get_backend(self._backend_name)
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
-        del first_token
+        del first_token, tokens_behind
         assert level is not None
         assert tables is not None
         quantized = self._backend.quantize(as_rows(kv), level)

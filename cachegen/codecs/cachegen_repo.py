@@ -65,13 +65,18 @@ class CachegenRepoCodec:
     }
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
         # its compiler takes a while to import
         from cachegen.kernels import numba_range
 
-        del tables, first_token
+        del tables, first_token, tokens_behind
         assert level is not None
         x = as_rows(kv)
         scale_bits, scales = token_scales(x, kv.dtype)

@@ -46,10 +46,15 @@ class QuantizeCodec:
         self._largest = 2 ** (bits - 1) - 1
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
-        del level, tables, first_token
+        del level, tables, first_token, tokens_behind
         # (layers * 2 * tokens, channels)
         x = kv.flatten(3).flatten(0, 2).float()
         scale_bits = round_up_scales(x.abs().amax(dim=1).numpy(), self._largest)

@@ -23,10 +23,15 @@ class RawCodec:
     uses_tables = False
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
-        del level, tables, first_token
+        del level, tables, first_token, tokens_behind
         return {SECTION_ELEMENTS: kv.contiguous().flatten().view(torch.uint8).numpy().tobytes()}
 
     def decode(

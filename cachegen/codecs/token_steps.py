@@ -1,7 +1,8 @@
-"""The step of each token: finer for those that later tokens will look at, coarser for the others (docs/format.md).
+"""The step of each token: finer the nearer it is to the end of its context (docs/format.md).
 
-What noise in a token's keys and values does to a later token grows with the square of the attention that the token
-gets. That differs a thousandfold between tokens, and the keys and values themselves tell a good part of it.
+What noise in a token's keys and values does to a later token grows with the square of the attention that it gets, and
+what is asked and answered behind a context looks at its end most. Weights of the tokens themselves, learned from the
+attention they get in calibration texts, were tried and gained nothing beyond that.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
 
-# Steps fall with this power of the squared attention; 0.5 would be right if the prediction were. Measured to be best.
-ATTENTION_POWER = 0.4
+# Steps grow with this power of the distance to the context's end; measured to be about best.
+DISTANCE_POWER = 0.4
+# Tokens so far from the end have their level's own step: in the middle of a context of some thousand tokens.
+LEVEL_DISTANCE = 768
 _PLACES_PER_OCTAVE = 2
 
 I64 = npt.NDArray[np.int64]
@@ -58,15 +59,13 @@ class TokenSteps:
         return np.asarray(GRID_STEPS)[LEVEL_PLACES[self.level] + self.offsets[self.order]]
 
 
-def choose_offsets(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables) -> I64:
-    """Offset of each token of ``x``, keys and values ``(tokens, layers * channels)`` in the space of equal harm."""
-    weights = torch.from_numpy(transform.token_weights)
-    # log2 of the squared attention but for a constant, which differences to the chunk's middle token do without
-    attention = (x[0] @ weights[0] + x[1] @ weights[1]).nan_to_num(0.0)
-    attention -= attention.median()
-    offsets = torch.round(attention * (-ATTENTION_POWER * _PLACES_PER_OCTAVE))
-    result: I64 = offsets.clamp_(-TOKEN_REACH, TOKEN_REACH).long().numpy()
-    return result
+def choose_offsets(num_tokens: int, tokens_behind: int | None) -> I64:
+    """Offset of each token of a chunk that so many tokens of its context follow; all 0 where that is not known."""
+    if tokens_behind is None:
+        return np.zeros(num_tokens, dtype=np.int64)
+    distances = tokens_behind + np.arange(num_tokens, 0, -1)
+    places = _PLACES_PER_OCTAVE * DISTANCE_POWER * np.log2(distances / LEVEL_DISTANCE)
+    return np.clip(np.rint(places), -TOKEN_REACH, TOKEN_REACH).astype(np.int64)
 
 
 def write_offsets(offsets: I64) -> bytes:

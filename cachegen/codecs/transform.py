@@ -64,7 +64,12 @@ class TransformCodec:
         return get_backend(self._backend_name)
 
     def encode(
-        self, kv: torch.Tensor, level: int | None, tables: CodecTables | None, first_token: int
+        self,
+        kv: torch.Tensor,
+        level: int | None,
+        tables: CodecTables | None,
+        first_token: int,
+        tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
         assert level is not None
@@ -72,7 +77,7 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         x = forward(kv, transform, positions)
-        offsets = choose_offsets(x, transform)
+        offsets = choose_offsets(kv.shape[2], tokens_behind)
         # a rank is largest at the finest step
         finest = LEVEL_PLACES[level] + int(offsets.min())
         coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]

@@ -81,8 +81,6 @@ class TransformTables:
         Symmetric; maps a key without its mean to the space in which equal errors do equal harm.
     value_scales : float32 array, ``(layers,)``
         Does the same for values.
-    token_weights : float32 array, ``(2, layers * channels)``
-        What of a token's keys and values, in the space of equal harm, says how much later tokens will look at it.
     bases : tuple of float16 arrays, ``(rank at the finest step, channels of the unit)``
         Orthonormal rows, the most energetic first, for each unit.
     ranks : int32 array, ``(steps, units)``
@@ -101,7 +99,6 @@ class TransformTables:
     means: F32
     key_roots: F32
     value_scales: F32
-    token_weights: F32
     bases: tuple[npt.NDArray[np.float16], ...]
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
@@ -113,7 +110,6 @@ class TransformTables:
         self._check_array("key_roots", (heads, head_dim, head_dim), np.float32)
         self._check_inverse()
         self._check_array("value_scales", (self.shape.num_layers,), np.float32)
-        self._check_array("token_weights", (2, heads * head_dim), np.float32)
         self._check_array("ranks", (len(GRID_STEPS), len(self.units)), np.int32)
         if self.rotary.frequencies.shape[1] != head_dim or len(self.rotary.of_layer) != self.shape.num_layers:
             raise FormatError(f"transform rotary does not fit {self.shape}")

@@ -74,7 +74,7 @@ def _encode_text(options: argparse.Namespace, encoding: Encoding) -> None:
     for (first, end), identity in context_identities(
         cache.token_ids, options.chunk_tokens, model.fingerprint, profile_hash
     ):
-        data = encode_chunk(cache.chunk(first, end), encoding, identity, profile)
+        data = encode_chunk(cache.chunk(first, end), encoding, identity, profile, cache.num_tokens - end)
         written.append((_CHUNK_NAME.format(identity.chunk_index), data))
         _report(f"{written[-1][0]}: tokens {first}..{end - 1}", len(data), (end - first) * elements_a_token)
     _write_folder(options.output, written)

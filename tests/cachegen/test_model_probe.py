@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from cachegen import LanguageModel, UnsupportedModelError
-from cachegen.attention_capture import AttentionCapture
 from cachegen.model_probe import find_rotary
 from cachegen.query_moments import QueryMoments
 
@@ -192,7 +191,11 @@ def test_keys_that_turn_where_no_position_can_be_asked_for_are_refused_by_name()
 
 
 def test_query_moments_say_what_queries_see_of_keys():
-    moments = moments_of(tiny_llama())
+    model = tiny_llama()
+    moments = QueryMoments(model, find_rotary(model))
+    tokens = random_tokens(60)
+    with moments:
+        model.prefill(model.new_cache(60), tokens)
     metrics = moments.key_metrics()
 
     assert metrics.shape == (6, 8, 8)
@@ -214,8 +217,7 @@ def test_attention_that_goes_another_way_has_no_moments():
 
 
 def moments_of(model):
-    moments, capture = QueryMoments(model.shape, find_rotary(model)), AttentionCapture(model.shape)
-    with capture:
+    moments = QueryMoments(model, find_rotary(model))
+    with moments:
         model.prefill(model.new_cache(60), random_tokens(60))
-    moments.add(capture.layers())
     return moments

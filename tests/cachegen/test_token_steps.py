@@ -1,4 +1,4 @@
-"""Each token has its own step, by the attention that its keys and values say it will get."""
+"""Tokens near the end of their context, which what follows looks at most, have finer steps."""
 
 from dataclasses import replace
 
@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 from checks import IDENTITY, identity_of, make_chunk
-from tiny_models import random_tokens, tiny_llama
 
-from cachegen.attention_capture import AttentionCapture, received_attention
-from cachegen.attention_fit import fit_attention
-from cachegen.codecs.base import CodecTables
-from cachegen.codecs.token_steps import TokenSteps, read_offsets, write_offsets
+from cachegen.codecs.token_steps import LEVEL_DISTANCE, TokenSteps, choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform import SECTION_COEFFICIENTS, SECTION_TOKEN_STEPS, SINK_TOKENS, TransformCodec
 from cachegen.codecs.transform_tables import stream_coefficients
 from cachegen.encoding import Encoding
@@ -19,68 +15,74 @@ from cachegen.errors import FormatError
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
 from cachegen.kv import KVShape, layout_of
 from cachegen.pipeline import decode_chunk, encode_chunk
-from cachegen.profile import Profile
 from cachegen.profile_builder import ProfileBuilder
 
-
-def weighted_profile(kv):
-    """A profile of a chunk that takes the first value channel for what says how attention will fall."""
-    builder = ProfileBuilder(KVShape(kv.shape[0], kv.shape[3], kv.shape[4]), IDENTITY.model_fingerprint)
-    builder.add(kv)
-    profile = builder.build()
-    weights = np.zeros_like(profile.tables.transform.token_weights)
-    # three octaves of squared attention for each deviation
-    weights[1, 0] = 3 / (kv[0, 1, :, 0, 0].std() * profile.tables.transform.value_scales[0])
-    transform = replace(profile.tables.transform, token_weights=weights, _slices={})
-    tables = CodecTables(profile.tables.anchors, profile.tables.deltas, transform)
-    return Profile(profile.shape, profile.model_fingerprint, tables)
+# A context long enough for tokens of all steps, in one chunk.
+LONG = make_chunk(3, 3000, 2, 8, torch.float32)
 
 
-def behind_the_sinks(profile):
-    return replace(identity_of(profile), first_token=SINK_TOKENS)
+@pytest.fixture(scope="module")
+def profile():
+    builder = ProfileBuilder(KVShape(3, 2, 8), IDENTITY.model_fingerprint)
+    builder.add(LONG)
+    return builder.build()
 
 
-def sections_of(kv, profile, level):
-    sections = TransformCodec("numba").encode(kv, level, profile.tables, 4)
+def round_trip(kv, profile, level, tokens_behind):
+    identity = replace(identity_of(profile), first_token=SINK_TOKENS)
+    return decode_chunk(encode_chunk(kv, Encoding("transform", level), identity, profile, tokens_behind), profile).kv
+
+
+def sections_of(kv, profile, level, tokens_behind=0):
+    sections = TransformCodec("numba").encode(kv, level, profile.tables, SINK_TOKENS, tokens_behind)
     return {key: memoryview(body) for key, body in sections.items()}
 
 
 @pytest.mark.parametrize("level", range(len(LEVEL_PLACES)))
-@pytest.mark.parametrize("tokens", [1, 2, 63, 300])
-def test_tokens_of_all_steps_come_back_in_their_places(level, tokens):
-    kv = make_chunk(3, 300, 2, 8, torch.float32)
-    profile = weighted_profile(kv)
-    kv = kv[:, :, :tokens]
-    coded = encode_chunk(kv, Encoding("transform", level), behind_the_sinks(profile), profile)
-    back = decode_chunk(coded, profile).kv
+@pytest.mark.parametrize("tokens", [1, 2, 63, 3000])
+def test_tokens_of_all_steps_come_back_in_their_places(profile, level, tokens):
+    kv = LONG[:, :, -tokens:]
+    back = round_trip(kv, profile, level, tokens_behind=0)
     offsets = read_offsets(sections_of(kv, profile, level)[SECTION_TOKEN_STEPS], tokens)
 
-    if tokens == 300:
+    if tokens == 3000:
         assert set(offsets.tolist()) == set(range(-TOKEN_REACH, TOKEN_REACH + 1))
     # the space of equal harm is that of the deviations of each layer here
     error = (back - kv).double().square().mean(dim=(0, 1, 3, 4)).sqrt()
-    deviation = float(kv.std())
     steps = np.asarray(GRID_STEPS)[LEVEL_PLACES[level] + offsets]
-    assert bool((error.numpy() <= 1.5 * steps * deviation).all())
+    assert bool((error.numpy() <= 1.5 * steps * float(kv.std())).all())
 
 
-def test_tokens_of_more_attention_are_coded_with_finer_steps():
-    kv = make_chunk(3, 300, 2, 8, torch.float32)
-    profile = weighted_profile(kv)
-    back = decode_chunk(encode_chunk(kv, Encoding("transform", 3), behind_the_sinks(profile), profile), profile)
-    error = (back.kv - kv).square().mean(dim=(0, 1, 3, 4))
-    first_value = kv[0, 1, :, 0, 0]
+def test_errors_grow_with_the_distance_to_the_contexts_end(profile):
+    error = (round_trip(LONG, profile, 3, tokens_behind=0) - LONG).square().mean(dim=(0, 1, 3, 4))
 
-    assert (
-        error[first_value > first_value.quantile(0.8)].mean()
-        < 0.5 * error[first_value < first_value.quantile(0.2)].mean()
-    )
+    parts = [
+        float(error[-end : -start or None].mean()) for start, end in ((0, 200), (300, 500), (600, 1100), (2000, 2800))
+    ]
+    assert parts == sorted(parts)
+    assert parts[-1] > 3 * parts[0]
 
 
-@pytest.mark.parametrize("offset", [-1, 2 * TOKEN_REACH + 1, 255])
-def test_steps_outside_the_reach_are_refused(offset):
-    with pytest.raises(FormatError, match="token 1 has step"):
-        read_offsets(memoryview(bytes([0, offset % 256, 1])), 3)
+def test_a_chunk_of_unknown_place_has_one_step(profile):
+    body = sections_of(LONG[:, :, :50], profile, 3, tokens_behind=None)[SECTION_TOKEN_STEPS]
+
+    assert bytes(body) == bytes([TOKEN_REACH] * 50)
+
+
+def test_steps_depend_on_the_distance_alone_and_not_on_how_the_context_is_cut():
+    whole = choose_offsets(3000, 0)
+
+    assert whole.tolist() == [*choose_offsets(1000, 2000), *choose_offsets(1500, 500), *choose_offsets(500, 0)]
+    assert (np.diff(whole) <= 0).all()
+    assert whole[-1] == -TOKEN_REACH
+    assert choose_offsets(1, LEVEL_DISTANCE - 1).tolist() == [0]
+    assert choose_offsets(1, 10**6).tolist() == [TOKEN_REACH]
+
+
+@pytest.mark.parametrize("step", [2 * TOKEN_REACH + 1, 255])
+def test_steps_outside_the_reach_are_refused(step):
+    with pytest.raises(FormatError, match=f"token 1 has step {step}"):
+        read_offsets(memoryview(bytes([0, step, 1])), 3)
 
 
 def test_a_wrong_number_of_steps_is_refused():
@@ -88,20 +90,17 @@ def test_a_wrong_number_of_steps_is_refused():
         read_offsets(memoryview(b"\0\0"), 3)
 
 
-def test_other_steps_than_the_encoders_do_not_decode():
-    kv = make_chunk(3, 300, 2, 8, torch.float32)
-    profile = weighted_profile(kv)
+def test_other_steps_than_the_encoders_do_not_decode(profile):
+    kv = LONG[:, :, -1000:]
     sections = sections_of(kv, profile, 2)
-    offsets = read_offsets(sections[SECTION_TOKEN_STEPS], 300)
-    sections[SECTION_TOKEN_STEPS] = memoryview(write_offsets(np.roll(np.sort(offsets), 150)[::-1] * 0))
+    sections[SECTION_TOKEN_STEPS] = memoryview(write_offsets(np.zeros(1000, dtype=np.int64)))
 
     with pytest.raises(FormatError, match=f"section {SECTION_COEFFICIENTS}"):
-        TransformCodec("numba").decode(sections, layout_of(kv), 2, profile.tables, 4)
+        TransformCodec("numba").decode(sections, layout_of(kv), 2, profile.tables, SINK_TOKENS)
 
 
 def test_groups_hold_every_token_once_finest_first():
-    offsets = np.array([2, 0, -1, 0, 2, -1, 0])
-    steps = TokenSteps(4, offsets)
+    steps = TokenSteps(4, np.array([2, 0, -1, 0, 2, -1, 0]))
 
     assert steps.order.tolist() == [2, 5, 1, 3, 6, 0, 4]
     assert steps.groups == [
@@ -113,47 +112,9 @@ def test_groups_hold_every_token_once_finest_first():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "coefficients"), [(1, 4096), (63, 4096), (64, 4096), (65, 2048), (256, 1024), (257, 512), (5000, 512)]
+    ("tokens", "coefficients"),
+    [(1, 4096), (63, 4096), (64, 4096), (65, 2048), (256, 1024), (257, 512), (5000, 512)],
 )
 def test_streams_of_few_tokens_hold_more_coefficients(tokens, coefficients):
     assert stream_coefficients(tokens) == coefficients
     assert coefficients == 512 or coefficients * tokens <= 512 * 512
-
-
-def test_received_attention_is_the_mean_square_over_later_queries():
-    model = tiny_llama()
-    capture = AttentionCapture(model.shape)
-    with capture:
-        model.prefill(model.new_cache(200), random_tokens(200))
-    got = received_attention(capture.layers(), 200)
-    model.network.set_attn_implementation("eager")
-    output = model.network(torch.tensor([random_tokens(200)]), output_attentions=True)
-    attention = torch.stack(output.attentions)[:, 0, :, ::4].square().mean(dim=(0, 1))
-    later = torch.arange(200) <= torch.arange(0, 200, 4)[:, None]
-    expected = (attention.sum(dim=0) / later.sum(dim=0)).log2()
-
-    known = got.isfinite()
-    assert known.tolist() == (later.sum(dim=0) >= 16).tolist()
-    torch.testing.assert_close(got[known], expected[known], rtol=1e-3, atol=1e-3)
-
-
-def test_a_run_without_attention_says_nothing():
-    assert received_attention([], 5).isnan().all()
-
-
-def test_attention_that_follows_the_features_is_found_again():
-    generator = torch.Generator().manual_seed(0)
-    features = [torch.randn(6, 8000, generator=generator) * 3 + 1, torch.randn(2, 8000, generator=generator)]
-    attention = features[0][2] * 0.5 - features[1][1] - 20
-    attention[::3] = torch.nan
-    weights = fit_attention(features, attention)
-    predicted = sum(w @ part for w, part in zip(weights, features, strict=True))
-
-    known = attention.isfinite()
-    assert float((predicted - attention)[known].std()) < 0.1 * float(attention[known].std())
-
-
-def test_too_few_tokens_of_known_attention_leave_all_steps_alike():
-    weights = fit_attention([torch.randn(5, 30)], torch.where(torch.arange(30) < 15, torch.randn(30), torch.nan))
-
-    assert not weights[0].any()
