@@ -23,17 +23,15 @@ def rate_distortion_svg(result: dict[str, Any]) -> bytes:
         figure = Figure(figsize=(8, 5), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
-        for place, (codec, points) in enumerate(points_by_codec(result).items()):
-            drawn = sorted((point.bits, point.kl) for point in points if point.kl > 0)
-            if drawn:
-                axes.plot(
-                    *zip(*drawn, strict=True),
-                    label=codec,
-                    color=_COLOURS[place % len(_COLOURS)],
-                    marker=_MARKERS[place % len(_MARKERS)],
-                    markersize=6,
-                    linewidth=1.6,
-                )
+        for place, (codec, line) in enumerate(_lines(result)):
+            axes.plot(
+                *zip(*line, strict=True),
+                label=codec,
+                color=_COLOURS[place % len(_COLOURS)],
+                marker=_MARKERS[place % len(_MARKERS)],
+                markersize=6,
+                linewidth=1.6,
+            )
         axes.set_yscale("log")
         axes.set_xlim(left=0)
         axes.set_xlabel("bits per element of the KV cache, everything counted (fp16 has 16)")
@@ -42,9 +40,18 @@ def rate_distortion_svg(result: dict[str, Any]) -> bytes:
             f"{result['model']}, {result['tokens']} tokens in chunks of {result['chunk_tokens']}", fontsize=10
         )
         axes.grid(visible=True, which="major", linewidth=0.4)
-        axes.legend(frameon=False)
+        figure.legend(loc="outside right upper", frameon=False)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
+
+
+def _lines(result: dict[str, Any]) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Name, and bits and KL of the levels by size, of each codec that has something to draw."""
+    lines = (
+        (codec, sorted((point.bits, point.kl) for point in points if point.kl > 0))
+        for codec, points in points_by_codec(result).items()
+    )
+    return [(codec, line) for codec, line in lines if line]
