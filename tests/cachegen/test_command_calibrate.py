@@ -1,5 +1,7 @@
 """calibrate: a profile in a file, and what it is worth on text that it did not see."""
 
+import copy
+
 import pytest
 from families import network_of, save_tiny_model
 
@@ -49,7 +51,7 @@ def test_the_transform_can_be_left_out(model_files, texts, tmp_path, capsys):
 
 
 def test_a_model_that_the_transform_refuses_gets_the_rest_and_the_reason(texts, tmp_path, capsys):
-    network = network_of("hunyuan_v1_dense")
+    network = copy.deepcopy(network_of("hunyuan_v1_dense"))
     network.config.max_position_embeddings = 512  # room for the check
     folder = save_tiny_model(tmp_path / "hunyuan", LanguageModel(network, None, "hunyuan"))
     output = tmp_path / "profile.safetensors"
