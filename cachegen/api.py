@@ -2,27 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cachegen.chunking import chunk_spans
-from cachegen.container import ChunkIdentity
+from cachegen.container import ChunkIdentity, unpack
 from cachegen.controllers import make_controller
 from cachegen.encoding import Encoding, parse_encoding
-from cachegen.errors import InvalidInputError
+from cachegen.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from cachegen.estimates import RecomputeCost
 from cachegen.kv import dtype_of
 from cachegen.kv_cache import KVCache
 from cachegen.loader import ContextLoader, LoadCosts
-from cachegen.manifest import Manifest, ManifestChunk
+from cachegen.manifest import Manifest, ManifestChunk, chunk_name
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, context_identities, encode_chunk
 from cachegen.profile import Profile
 from cachegen.sources import open_source
 from cachegen.stage_clock import StageClock
-from cachegen.stores import open_store, publish_context
+from cachegen.stores import Store, open_store, publish_context
 
 DEFAULT_CHUNK_TOKENS = 1536  # the paper's chunk length, section 5.3
 
@@ -97,6 +98,9 @@ def store_kv(
 ) -> Manifest:
     """Encode a context's KV cache, chunk by chunk in every encoding, and publish it.
 
+    A chunk that the store has already, of another context with the same prefix, is used as it is; one that is damaged
+    is replaced.
+
     Parameters
     ----------
     store_url : str
@@ -125,10 +129,11 @@ def store_kv(
         raise InvalidInputError("store_kv needs at least one encoding")
     model.check_cache(cache)
     check_encodable(wanted, cache.num_tokens, profile)
+    store = open_store(store_url)
     objects: list[tuple[bytes, str, bytes]] = []
     chunks = []
     for span, identity in context_identities(cache.token_ids, chunk_tokens, model.fingerprint, profile.hash):
-        coded = _encode_all(cache, span, wanted, identity, profile)
+        coded = [(str(each), _stored_or_encoded(store, cache, span, each, identity, profile)) for each in wanted]
         objects += [(identity.chunk_key, name, data) for name, data in coded]
         sizes = {name: len(data) for name, data in coded}
         chunks.append(ManifestChunk(identity.chunk_key, span[0], span[1] - span[0], sizes))
@@ -144,7 +149,7 @@ def store_kv(
         dtype=dtype_of(cache.chunk(0, 1)).name,
         chunks=tuple(chunks),
     )
-    publish_context(open_store(store_url), manifest, cache.token_ids, objects)
+    publish_context(store, manifest, cache.token_ids, objects)
     return manifest
 
 
@@ -152,15 +157,21 @@ def _log_nothing(event: str, **fields: Any) -> None:
     """Take an event of the loader that nobody asked for."""
 
 
-def _encode_all(
+def _stored_or_encoded(
+    store: Store,
     cache: KVCache,
     span: tuple[int, int],
-    encodings: Iterable[Encoding],
+    encoding: Encoding,
     identity: ChunkIdentity,
     profile: Profile,
-) -> list[tuple[str, bytes]]:
-    kv, tokens_behind = cache.chunk(*span), cache.num_tokens - span[1]
-    return [(str(encoding), encode_chunk(kv, encoding, identity, profile, tokens_behind)) for encoding in encodings]
+) -> bytes:
+    """Container of a chunk. Its bytes depend on where its context ends, so contexts that share it must not differ."""
+    with suppress(ObjectNotFoundError, FormatError):
+        data = store.get(chunk_name(identity.chunk_key, str(encoding)))
+        found = unpack(data)
+        if (found.encoding, found.identity) == (encoding, identity):
+            return data
+    return encode_chunk(cache.chunk(*span), encoding, identity, profile, cache.num_tokens - span[1])
 
 
 def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: str, profile: Profile) -> KVCache:

@@ -1,6 +1,7 @@
 """Command line of the library: ``python -m cachegen COMMAND``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,12 +16,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(typed, argparse.Namespace(typed=typed))
     try:
-        return COMMANDS[options.command].run(options)
+        status = COMMANDS[options.command].run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader has seen enough; what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _INTERRUPTED
     except (CachegenError, OSError) as error:
         sys.stderr.write(f"cachegen {options.command}: {error}\n")
         return _REFUSED
     except KeyboardInterrupt:
         return _INTERRUPTED
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -179,6 +179,9 @@ class _Inspector:
             profile_check = Check("profile", OK, "not needed")
         elif (profile := profile_for(identity)) is None:
             profile_check = Check("profile", SKIPPED, f"needs {identity.profile_hash.hex()}, which is not at hand")
+        elif profile.hash != identity.profile_hash:
+            given = profile.hash.hex()
+            profile_check = Check("profile", SKIPPED, f"needs {identity.profile_hash.hex()}, the one given is {given}")
         else:
             profile_check = Check("profile", OK, "at hand")
         obstacle = "the container is damaged" if self._found.is_damaged else ""

@@ -17,6 +17,9 @@ from cachegen.kv import check_kv, layout_of
 from cachegen.profile import Profile
 from cachegen.profile_builder import ProfileBuilder
 
+# Any context's; distances stay exact in float64.
+MAX_TOKENS_BEHIND = 1 << 48
+
 
 @dataclass(frozen=True)
 class DecodedChunk:
@@ -77,6 +80,8 @@ def encode_chunk(
         ``transform`` cannot code this model, or not at this position.
     """
     shape = check_kv(kv)
+    if tokens_behind is not None and not (type(tokens_behind) is int and 0 <= tokens_behind <= MAX_TOKENS_BEHIND):
+        raise InvalidInputError(f"tokens_behind is {tokens_behind!r}, must be a whole number in 0..{MAX_TOKENS_BEHIND}")
     codec = CODECS[encoding.codec]
     tables = None
     if codec.uses_tables:

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, UNIT_CHANNELS
+from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS, UNIT_CHANNELS
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.tables import PROB_BITS
@@ -50,7 +50,7 @@ _CONSTANTS = {
     "transform_symbol_largest": SYMBOL_LARGEST,
     "transform_sink_tokens": SINK_TOKENS,
     "transform_unit_channels": UNIT_CHANNELS,
-    "transform_stream_coefficients": STREAM_COEFFICIENTS,
+    "transform_stream_coefficients": (STREAM_COEFFICIENTS, MAX_STREAM_COEFFICIENTS),
 }
 
 

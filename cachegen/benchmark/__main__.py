@@ -20,15 +20,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("result", type=Path, help="JSON of cachegen bench")
     parser.add_argument("docs", type=Path, help="folder of the page")
     options = parser.parse_args(arguments)
+    picture = options.docs / _PICTURE
     try:
         result = read_result(options.result)
-    except CachegenError as error:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(picture, rate_distortion_svg(result))
+        write_whole(options.docs / "results.md", render_page(result, _PICTURE).encode())
+    except (CachegenError, OSError) as error:
         sys.stderr.write(f"cachegen.benchmark: {error}\n")
         return 2
-    picture = options.docs / _PICTURE
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(picture, rate_distortion_svg(result))
-    write_whole(options.docs / "results.md", render_page(result, _PICTURE).encode())
+    except LookupError as error:
+        sys.stderr.write(f"cachegen.benchmark: {options.result}: not a whole result: {error!r} is missing\n")
+        return 2
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from cachegen.benchmark.curves import Point
 from cachegen.errors import FormatError, VersionError
 from cachegen.input_file import read_text
+from cachegen.strict_json import parse_object
 from cachegen.whole_file import write_whole
 
 BENCH_SCHEMA = 1
@@ -27,15 +28,15 @@ def read_result(path: Path) -> dict[str, Any]:
     InvalidInputError
         The file cannot be read.
     FormatError
-        It is not JSON.
+        It is not a JSON object.
     VersionError
         It is not a result, or of another schema.
     """
     try:
-        result = json.loads(read_text(path))
-    except ValueError as error:
-        raise FormatError(f"{path}: not JSON: {error}") from error
-    if not isinstance(result, dict) or result.get("schema") != BENCH_SCHEMA or "comparisons" not in result:
+        result = parse_object(read_text(path))
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    if result.get("schema") != BENCH_SCHEMA or "comparisons" not in result:
         raise VersionError(f"{path}: not a result of cachegen bench in schema {BENCH_SCHEMA}")
     return result
 

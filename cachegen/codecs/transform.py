@@ -7,7 +7,7 @@ describes the model; a chunk holds symbols alone, and the tokens that are stored
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
 SECTION_COEFFICIENTS = 9
-SECTION_TOKEN_STEPS = 10
+SECTION_TOKEN_STEPS = 14
 _SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
@@ -76,11 +76,12 @@ class TransformCodec:
         transform = transform_of(tables)
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
-        x = forward(kv, transform, positions)
         offsets = choose_offsets(kv.shape[2], tokens_behind)
         # a rank is largest at the finest step
         finest = LEVEL_PLACES[level] + int(offsets.min())
-        coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
+        with _float32_products():
+            x = forward(kv, transform, positions)
+            coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
             for place in np.unique(LEVEL_PLACES[level] + offsets):
@@ -128,7 +129,8 @@ class TransformCodec:
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
             backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps)
-            self._restore(units, transform, backward, kv)
+            with _float32_products():
+                self._restore(units, transform, backward, kv)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact))] = elements
         return kv
 
@@ -152,6 +154,11 @@ class TransformCodec:
             yield
         except FormatError as error:
             raise FormatError(f"codec {self.name}: section {section_id}: {error}") from error
+
+
+def _float32_products() -> AbstractContextManager[None]:
+    """Keep a caller's autocast out of the codec's products."""
+    return torch.autocast("cpu", enabled=False)
 
 
 def check_sinks(coded_positions: npt.NDArray[np.int64]) -> None:

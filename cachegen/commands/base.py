@@ -1,6 +1,7 @@
 """What a command is, and what several of them ask for."""
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Protocol
 
@@ -59,3 +60,8 @@ def check_output(path: Path, *, overwrite: bool) -> None:
         raise InvalidInputError(f"{path}: is there already; --overwrite replaces it")
     if not path.absolute().parent.is_dir():
         raise InvalidInputError(f"{path}: there is no folder {path.absolute().parent}")
+    try:
+        with tempfile.TemporaryFile(dir=path.absolute().parent):
+            pass
+    except OSError as error:
+        raise InvalidInputError(f"{path}: its folder takes no file: {error.strerror}") from error

@@ -29,6 +29,9 @@ DESCRIPTION = (
 _CHUNK_NAME = "chunk-{:04d}.kvc"
 
 
+_CHUNK_TOKENS = 512
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
     source = parser.add_mutually_exclusive_group(required=True)
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", dest="output", type=Path, required=True, metavar="PATH", help="new folder for --text, file for --kv"
     )
     parser.add_argument(
-        "--chunk-tokens", type=int, default=512, metavar="N", help="tokens of a chunk of --text (default: %(default)s)"
+        "--chunk-tokens", type=int, metavar="N", help=f"tokens of a chunk of --text (default: {_CHUNK_TOKENS})"
     )
     add_model(parser)
     add_profile(parser)
@@ -61,19 +64,20 @@ def _encode_text(options: argparse.Namespace, encoding: Encoding) -> None:
     from cachegen.chunking import PROFILE_HASH_BYTES
     from cachegen.pipeline import context_identities, encode_chunk
 
+    if options.overwrite:
+        raise InvalidInputError("--overwrite goes with --kv: a folder of chunks is never replaced")
     _check_new_folder(options.output)
-    if options.chunk_tokens < 1:
-        raise InvalidInputError(f"--chunk-tokens is {options.chunk_tokens}, must be 1 at least")
+    chunk_tokens = _CHUNK_TOKENS if options.chunk_tokens is None else options.chunk_tokens
+    if chunk_tokens < 1:
+        raise InvalidInputError(f"--chunk-tokens is {chunk_tokens}, must be 1 at least")
     text = read_text(options.text)
     model = open_model(options.model)
     profile = _profile(model, encoding, options.profile)
-    cache = calculate_kv(model, text, options.chunk_tokens)
+    cache = calculate_kv(model, text, chunk_tokens)
     profile_hash = bytes(PROFILE_HASH_BYTES) if profile is None else profile.hash
     written: list[tuple[str, bytes]] = []
     elements_a_token = model.shape.rows * model.shape.channels
-    for (first, end), identity in context_identities(
-        cache.token_ids, options.chunk_tokens, model.fingerprint, profile_hash
-    ):
+    for (first, end), identity in context_identities(cache.token_ids, chunk_tokens, model.fingerprint, profile_hash):
         data = encode_chunk(cache.chunk(first, end), encoding, identity, profile, cache.num_tokens - end)
         written.append((_CHUNK_NAME.format(identity.chunk_index), data))
         _report(f"{written[-1][0]}: tokens {first}..{end - 1}", len(data), (end - first) * elements_a_token)
@@ -89,6 +93,8 @@ def _encode_tensor(options: argparse.Namespace, encoding: Encoding) -> None:
 
     if options.model is not None:
         raise InvalidInputError("--model goes with --text: a tensor of a file needs no model")
+    if options.chunk_tokens is not None:
+        raise InvalidInputError("--chunk-tokens goes with --text: a tensor of a file is one chunk")
     check_output(options.output, overwrite=options.overwrite)
     profile = None if options.profile is None else load_profile(options.profile)
     source = read_kv_file(options.kv)

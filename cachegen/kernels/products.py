@@ -12,8 +12,8 @@ import torch
 def product_dtype() -> torch.dtype:
     """Element type that this CPU multiplies fastest of those that are precise enough.
 
-    Symbols up to 256 are exact in bfloat16, and a basis rounded to it errs 59 dB below the signal: far less than the
-    finest level's quantization.
+    Symbols up to 256 are exact in bfloat16; larger ones, which the finest level has, are rounded, as the basis is,
+    59 dB below the signal: far less than quantization.
     """
     flags = Path("/proc/cpuinfo")
     native = flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))

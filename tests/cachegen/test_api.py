@@ -54,6 +54,40 @@ def test_coded_levels_get_smaller_and_worse(dtype, tmp_path):
     assert errors[0] > 0
 
 
+@pytest.mark.parametrize("first", ["longer", "shorter"])
+def test_contexts_that_share_a_prefix_do_not_change_each_others_chunks(tmp_path, first):
+    """The transform's bytes depend on where the context ends, so the second context takes the first one's."""
+    model = tiny_llama()
+    tokens = {"longer": random_tokens(192), "shorter": random_tokens(192)[:64]}
+    profile = profile_of(model)
+    order = [first, *(name for name in tokens if name != first)]
+    manifests, files = {}, {}
+    for name in order:
+        cache = calculate_kv(model, tokens[name])
+        manifests[name] = store_kv(str(tmp_path), model, cache, ["transform-3"], profile, chunk_tokens=64)
+        files[name] = {path: path.read_bytes() for path in sorted(tmp_path.rglob("transform-3"))}
+
+    assert all(files[order[1]][path] == data for path, data in files[first].items())
+    for name, manifest in manifests.items():
+        cache = calculate_kv(model, tokens[name])
+        loaded = get_kv(str(tmp_path), model, manifest.context_key, "transform-3", profile)
+        # decoded, not recomputed
+        assert not torch.equal(loaded.chunk(0, 64), cache.chunk(0, 64))
+        assert float((loaded.chunk(0, 64) - cache.chunk(0, 64)).std()) < 0.5 * float(cache.chunk(0, 64).std())
+
+
+def test_a_damaged_chunk_in_the_store_is_replaced(tmp_path):
+    model = tiny_llama()
+    cache, profile = calculate_kv(model, random_tokens(64)), profile_of(model)
+    store_kv(str(tmp_path), model, cache, ["transform-3"], profile)
+    [path] = tmp_path.rglob("transform-3")
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    store_kv(str(tmp_path), model, cache, ["transform-3"], profile)
+
+    assert path.read_bytes() == sound
+
+
 def test_equal_prefixes_share_their_chunks_in_the_store(tmp_path):
     stored = store_context(tmp_path)
     before = {path for path in (tmp_path / "chunks").rglob("*") if path.is_file()}

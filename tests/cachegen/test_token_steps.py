@@ -11,7 +11,7 @@ from cachegen.codecs.token_steps import LEVEL_DISTANCE, TokenSteps, choose_offse
 from cachegen.codecs.transform import SECTION_COEFFICIENTS, SECTION_TOKEN_STEPS, SINK_TOKENS, TransformCodec
 from cachegen.codecs.transform_tables import stream_coefficients
 from cachegen.encoding import Encoding
-from cachegen.errors import FormatError
+from cachegen.errors import FormatError, InvalidInputError
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
 from cachegen.kv import KVShape, layout_of
 from cachegen.pipeline import decode_chunk, encode_chunk
@@ -118,3 +118,18 @@ def test_groups_hold_every_token_once_finest_first():
 def test_streams_of_few_tokens_hold_more_coefficients(tokens, coefficients):
     assert stream_coefficients(tokens) == coefficients
     assert coefficients == 512 or coefficients * tokens <= 512 * 512
+
+
+@pytest.mark.parametrize("tokens_behind", [-1, 1.5, True, "x", 1 << 49])
+def test_what_is_no_number_of_tokens_is_refused(profile, tokens_behind):
+    with pytest.raises(InvalidInputError, match="tokens_behind is"):
+        round_trip(LONG[:, :, :5], profile, 3, tokens_behind)
+
+
+def test_a_callers_autocast_changes_nothing(profile):
+    kv = LONG[:, :, -100:]
+    plain = round_trip(kv, profile, 1, 0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = round_trip(kv, profile, 1, 0)
+
+    assert torch.equal(plain, cast)

@@ -1,3 +1,5 @@
+import os
+import signal
 import threading
 
 import pytest
@@ -54,3 +56,21 @@ def test_torch_keeps_its_threads_for_everyone_else(threads):
     map_in_threads(lambda item: item, range(4))
 
     assert torch.get_num_threads() == threads
+
+
+def test_work_that_maps_work_comes_to_an_end(threads):
+    sums = map_in_threads(lambda item: sum(map_in_threads(lambda inner: item + inner, range(5))), range(7))
+
+    assert sums == [5 * item + 10 for item in range(7)]
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # that is what is tried
+def test_a_forked_process_has_threads_of_its_own(threads):
+    map_in_threads(lambda item: item, range(4))
+    child = os.fork()
+    if child == 0:
+        # a child that hangs is ended by its alarm, and its status says so
+        signal.alarm(10)
+        os._exit(0 if map_in_threads(lambda item: item, range(4)) == [0, 1, 2, 3] else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
