@@ -242,3 +242,17 @@ def test_a_profile_of_another_model_is_refused_by_both_fingerprints(text_file, m
     shown = capsys.readouterr().err
     assert bytes(range(16)).hex() in shown
     assert model_files.profile.model_fingerprint.hex() in shown
+
+
+def test_flags_of_the_other_kind_of_input_are_refused_by_name(kv_file, text_file, model_files, tmp_path, capsys):
+    output = ["-o", str(tmp_path / "out")]
+    assert main(["encode", "--kv", str(kv_file), "--encoding", "raw", "--chunk-tokens", "4", *output]) == 2
+    assert "--chunk-tokens goes with --text" in capsys.readouterr().err
+    assert encode_text(text_file, model_files, tmp_path / "out", "--encoding", "raw", "--overwrite") == 2
+    assert "--overwrite goes with --kv" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(kv_file, capsys):
+    assert main(["encode", "--kv", str(kv_file), "--encoding", "raw", "-o", "/proc/chunk.kvc"]) == 2
+    assert "/proc/chunk.kvc: its folder takes no file" in capsys.readouterr().err

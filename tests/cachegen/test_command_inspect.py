@@ -6,7 +6,7 @@ import struct
 import pytest
 from checks import IDENTITY, identity_of, make_chunk, profile_of, reseal, with_field
 
-from cachegen import ENCODINGS, Encoding, encode_chunk, save_profile
+from cachegen import ENCODINGS, Encoding, ProfileBuilder, encode_chunk, save_profile
 from cachegen.cli import main
 
 KV = make_chunk()
@@ -70,6 +70,19 @@ def test_without_its_profile_a_container_is_not_called_damaged(inspect):
     status, found = inspect(CODED, profile=False)
     assert status == 0
     assert outcomes(found)["profile"] == outcomes(found)["decode"] == "skipped"
+
+
+def test_with_another_profile_than_its_own_a_container_is_not_called_damaged(inspect):
+    builder = ProfileBuilder(PROFILE.shape, PROFILE.model_fingerprint)
+    builder.add(make_chunk(tokens=70, seed=9))
+    other = builder.build()
+    status, found = inspect(encode_chunk(KV, Encoding("cachegen", 1), identity_of(other), other))
+
+    assert status == 0
+    assert outcomes(found)["profile"] == outcomes(found)["decode"] == "skipped"
+    [detail] = [check["detail"] for check in found["checks"] if check["name"] == "profile"]
+    assert other.hash.hex() in detail
+    assert PROFILE.hash.hex() in detail
 
 
 def test_a_damaged_section_is_named_and_the_others_are_checked_all_the_same(inspect):

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from checks import IDENTITY, make_chunk
 
+from cachegen import Encoding, encode_chunk
 from cachegen.cli import main
 from cachegen.commands import COMMANDS
 
@@ -63,3 +65,15 @@ def test_the_systems_own_refusal_names_the_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(COMMANDS["inspect"], "run", refuse)
     assert main(["inspect", "x"]) == 2
     assert str(tmp_path / "x") in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
+    """As ``| head -1`` does."""
+    (tmp_path / "chunk.kvc").write_bytes(encode_chunk(make_chunk(), Encoding("raw"), IDENTITY, None))
+    command = [sys.executable, "-m", "cachegen", "inspect", str(tmp_path / "chunk.kvc")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert process.returncode == 130
+    assert errors == b""
