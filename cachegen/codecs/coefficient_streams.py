@@ -16,7 +16,6 @@ from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, Span, Transfor
 from cachegen.errors import FormatError
 from cachegen.kernels.base import Backend, CodedStreams
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
-from cachegen.kernels.workers import map_in_threads
 
 _U32 = struct.Struct("<I")
 
@@ -80,14 +79,19 @@ def write_coefficients(
         The coded tokens in the order of their steps.
     """
 
-    def write(stream: Stream) -> bytes:
-        y = coefficients[stream.unit.index].numpy()[stream.span.first : stream.span.end, order[stream.tokens]]
-        symbols = backend.quantize_uniform(y, GRID_STEPS[stream.place])
-        body = write_streams(backend.encode_streams(symbols[None], stream.span.tables))
-        return _U32.pack(len(body)) + body
-
     streams = [stream for unit in transform.units for stream in streams_of(unit, transform, token_steps)]
-    return b"".join(map_in_threads(write, streams))
+    bodies = [b""] * len(streams)
+
+    def write(which: slice) -> None:
+        for i in range(*which.indices(len(streams))):
+            stream = streams[i]
+            y = coefficients[stream.unit.index].numpy()[stream.span.first : stream.span.end, order[stream.tokens]]
+            symbols = backend.quantize_uniform(y, GRID_STEPS[stream.place])
+            bodies[i] = write_streams(backend.encode_streams(symbols[None], stream.span.tables))
+
+    # nothing bounds what encoding takes: all streams may be under way at once
+    backend.each(write, len(streams), item_bytes=1, memory=len(streams))
+    return b"".join(_U32.pack(len(body)) + body for body in bodies)
 
 
 def read_coefficients(body: memoryview, transform: TransformTables, token_steps: TokenSteps) -> list[CodedUnit]:
