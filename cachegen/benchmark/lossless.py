@@ -10,7 +10,6 @@ import zstandard
 from cachegen.benchmark.timing import timed
 from cachegen.encoding import Encoding
 from cachegen.held_out import HeldOutText
-from cachegen.pipeline import encode_chunk
 from cachegen.profile import Profile
 
 # zstd's own default
@@ -25,11 +24,8 @@ def compare_lossless(text: HeldOutText, profile: Profile) -> list[dict[str, Any]
     list of dict
         ``input``, ``level``, ``bytes``, ``bits_per_element``, ``encode_s``, ``decode_s``.
     """
-    chunks, identities = text.chunks(), text.identities(profile)
-    quantized = [
-        encode_chunk(kv, Encoding("quant8"), identity, profile) for kv, identity in zip(chunks, identities, strict=True)
-    ]
-    inputs = {"16-bit elements": [_in_16_bits(kv) for kv in chunks], "quant8": quantized}
+    quantized = text.encode(profile, Encoding("quant8"))
+    inputs = {"16-bit elements": [_in_16_bits(kv) for kv in text.chunks()], "quant8": quantized}
     return [{"input": name} | _zstd(bodies, text.num_elements) for name, bodies in inputs.items()]
 
 

@@ -23,7 +23,7 @@ from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
-from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
+from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
@@ -77,15 +77,16 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         offsets = choose_offsets(kv.shape[2], tokens_behind)
+        every_token = TokenSteps(level, offsets)
         # a rank is largest at the finest step
-        finest = LEVEL_PLACES[level] + int(offsets.min())
+        finest = every_token.groups[0][0]
         with _float32_products():
             x = forward(kv, transform, positions)
             coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
-            for place in np.unique(LEVEL_PLACES[level] + offsets):
-                tokens = np.flatnonzero(LEVEL_PLACES[level] + offsets == place)
+            for place, group in every_token.groups:
+                tokens = every_token.order[group]
                 part = y[: transform.ranks[place, unit.index], tokens]
                 exact[tokens] |= ~representable(x[int(unit.is_value)][tokens], unit, part, GRID_STEPS[place])
         sections = {SECTION_EXACT_TOKENS: write_exact(kv, exact)}
