@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from starvation import starved
 from unprivileged import unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,16 +36,15 @@ def result(process):
     return json.loads(out)
 
 
-def check_exact(found):
-    assert (found["verdict"], found["reasons"]) == ("VALID", [])
-    assert max(found["rate_errors"]) < 0.02
-    assert found["congestion_control"].strip() == "cubic"
-
-
 def test_long_flow_gets_the_trace_and_the_settings_say_how():
-    found = result(start(lab("replay", "flow", "6", "1.0")))
+    # other work on the machine spoils a run, which then says so itself; one of three has to be undisturbed
+    for _ in range(3):
+        found = result(start(lab("replay", "flow", "6", "1.0")))
+        if not starved(found["reasons"]):
+            break
 
-    check_exact(found)
+    assert (found["verdict"], found["reasons"]) == ("VALID", [])
+    assert found["congestion_control"].strip() == "cubic"
     assert len(found["rate_errors"]) >= 5
     settings = found["settings"]
     assert settings["backend"] == ("relay" if "netem" in settings["kernel_lacks"] else "netem")
@@ -59,19 +60,20 @@ def test_two_runs_of_an_unprivileged_user_at_once_are_exact_or_refused_with_the_
         return
     runs = [start(unprivileged(lab("replay", "transfers", "4", "1.0"), ROOT)) for _ in range(2)]
 
-    # A user's processes may not raise their priority: on a machine with other work they come late, and single seconds
-    # suffer. That must be said, and nothing else be wrong.
+    # A user's processes may not raise their priority: beside other work they come late, and the rate suffers. That
+    # must be said, and nothing else be wrong; a run on the other's link would be off by half or more.
     for found in list(map(result, runs)):
-        assert [reason for reason in found["reasons"] if "ms late: " not in reason] == []
+        assert starved(found["reasons"]) or found["reasons"] == []
         assert found["verdict"] == ("INVALID" if found["reasons"] else "VALID")
-        assert sum(found["rate_errors"]) / len(found["rate_errors"]) < 0.02
+        assert sum(found["rate_errors"]) / len(found["rate_errors"]) < (0.2 if found["reasons"] else 0.02)
 
 
 def test_link_that_is_secretly_a_tenth_too_slow_is_found_out():
     found = result(start(lab("replay", "flow", "3", "0.9")))
 
     assert found["verdict"] == "INVALID"
-    assert found["reasons"][0].startswith("rate error of 10")
+    error = re.match(r"rate error of ([\d.]+)% per busy second \(mean\)", found["reasons"][0])
+    assert float(error[1]) == pytest.approx(10, abs=2)
 
 
 def test_delay_and_rate_change_at_run_time():
