@@ -122,9 +122,9 @@ def traced_delay():
     from testbed.network import EmulatedNetwork
 
     with EmulatedNetwork(delay_ms=5, initial_rate_mbps=8) as network:
-        before_ms = min(network.ping_ms(5))
+        before_ms = min(network.ping_ms(20))
         network.set_delay(25)
-        after_ms = min(network.ping_ms(5))
+        after_ms = min(network.ping_ms(20))
         say(json.dumps({"rtt_ms": [before_ms, after_ms], "rates": [network.set_rate(0), network.set_rate(33)]}))
 
 
