@@ -118,10 +118,11 @@ class Relay:
             wait_s = min(way.deliver() for way in self._ways.values())
             # select takes microseconds, poll only milliseconds
             readable, _, _ = select.select(watched, (), (), max(0.0, wait_s))
-            for way in self._ways.values():
-                way.accept(self._delay_s)
+            # commands first: a new delay holds for every frame sent after it was asked for
             if self._commands_fd in readable and not self._obey():
                 return
+            for way in self._ways.values():
+                way.accept(self._delay_s)
 
     def _obey(self) -> bool:
         """Carry out the command lines that have arrived; return False at their end."""

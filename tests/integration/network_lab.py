@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -122,9 +123,9 @@ def traced_delay():
     from testbed.network import EmulatedNetwork
 
     with EmulatedNetwork(delay_ms=5, initial_rate_mbps=8) as network:
-        before_ms = min(network.ping_ms(20))
+        before_ms = statistics.median(network.ping_ms(9))
         network.set_delay(25)
-        after_ms = min(network.ping_ms(20))
+        after_ms = statistics.median(network.ping_ms(9))
         say(json.dumps({"rtt_ms": [before_ms, after_ms], "rates": [network.set_rate(0), network.set_rate(33)]}))
 
 

@@ -80,7 +80,7 @@ def test_delay_and_rate_change_at_run_time():
     found = result(start(lab("delay")))
 
     assert found["rates"] == [0.5, 33]
-    assert found["rtt_ms"] == pytest.approx([10, 50], abs=4)
+    assert found["rtt_ms"] == pytest.approx([10, 50], abs=3)
 
 
 def tree(pid):
