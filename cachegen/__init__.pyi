@@ -1,9 +1,8 @@
 from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_kv, get_kv, store_kv
-from .assembly import EventLog
 from .calibration import cached_profile, calibrate
 from .calibration_texts import calibration_texts
 from .container import ChunkIdentity
-from .controllers import CONTROLLERS, Controller, Decision, make_controller
+from .controllers import CONTROLLERS, ChunkOptions, Controller, Decision, LinkForecast, make_controller
 from .default_model import DEFAULT_MODEL_NAME, default_model_path
 from .encoding import ENCODINGS, Encoding, parse_encoding
 from .errors import (
@@ -21,10 +20,11 @@ from .errors import (
     UnsupportedModelError,
     VersionError,
 )
-from .estimates import RecomputeCost
+from .estimators import ESTIMATORS, ThroughputEstimator, make_estimator
 from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
+from .load_session import CancelFetch, EventLog, Fetch, LoadLimits, LoadSession, Prefill
 from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
 from .measure import measure_recompute
@@ -35,6 +35,7 @@ from .profile_builder import ProfileBuilder
 from .profile_cache import find_profile
 from .provenance import describe_environment
 from .quality import Quality, compare_logits
+from .recompute_cost import RecomputeCost
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
 from .stores import Store, open_store
@@ -44,15 +45,19 @@ __all__ = [
     "DEFAULT_CHUNK_TOKENS",
     "DEFAULT_MODEL_NAME",
     "ENCODINGS",
+    "ESTIMATORS",
     "CachegenError",
+    "CancelFetch",
     "ChecksumError",
     "ChunkIdentity",
+    "ChunkOptions",
     "ContextLoader",
     "Controller",
     "Decision",
     "DecodedChunk",
     "Encoding",
     "EventLog",
+    "Fetch",
     "FormatError",
     "Generation",
     "HeldOutRow",
@@ -61,13 +66,17 @@ __all__ = [
     "KVCache",
     "KVShape",
     "LanguageModel",
+    "LinkForecast",
     "LoadCosts",
+    "LoadLimits",
+    "LoadSession",
     "LoadedContext",
     "Manifest",
     "ManifestChunk",
     "MismatchError",
     "NonFiniteError",
     "ObjectNotFoundError",
+    "Prefill",
     "Profile",
     "ProfileBuilder",
     "Quality",
@@ -80,6 +89,7 @@ __all__ = [
     "StoreError",
     "StoreSource",
     "StoreUnavailableError",
+    "ThroughputEstimator",
     "UnknownNameError",
     "UnsupportedModelError",
     "VersionError",
@@ -99,6 +109,7 @@ __all__ = [
     "load_model",
     "load_profile",
     "make_controller",
+    "make_estimator",
     "measure_recompute",
     "open_source",
     "open_store",

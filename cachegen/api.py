@@ -13,7 +13,6 @@ from cachegen.container import ChunkIdentity, unpack
 from cachegen.controllers import make_controller
 from cachegen.encoding import Encoding, parse_encoding
 from cachegen.errors import FormatError, InvalidInputError, ObjectNotFoundError
-from cachegen.estimates import RecomputeCost
 from cachegen.kv import dtype_of
 from cachegen.kv_cache import KVCache
 from cachegen.loader import ContextLoader, LoadCosts
@@ -21,6 +20,7 @@ from cachegen.manifest import Manifest, ManifestChunk, chunk_name
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, context_identities, encode_chunk
 from cachegen.profile import Profile
+from cachegen.recompute_cost import RecomputeCost
 from cachegen.sources import open_source
 from cachegen.stage_clock import StageClock
 from cachegen.stores import Store, open_store, publish_context

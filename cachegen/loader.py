@@ -8,7 +8,6 @@ from cachegen.assembly import Assembly, EventLog
 from cachegen.chunking import unpack_tokens
 from cachegen.controllers import ChunkOptions, Controller, LoadState, Recompute, Stream
 from cachegen.errors import MismatchError, StoreError
-from cachegen.estimates import RecomputeCost, ThroughputEstimator
 from cachegen.kv_cache import KVCache
 from cachegen.manifest import (
     MAX_MANIFEST_BYTES,
@@ -21,6 +20,7 @@ from cachegen.manifest import (
 )
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
+from cachegen.recompute_cost import RecomputeCost, ThroughputEstimator
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
 

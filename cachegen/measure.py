@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from cachegen.chunking import chunk_spans
 from cachegen.errors import InvalidInputError
-from cachegen.estimates import RecomputeCost
 from cachegen.kv_cache import KVCache
 from cachegen.model import LanguageModel
+from cachegen.recompute_cost import RecomputeCost
 
 
 def measure_recompute(model: LanguageModel, context_ids: Sequence[int], chunk_tokens: int) -> RecomputeCost:

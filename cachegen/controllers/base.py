@@ -1,4 +1,4 @@
-"""What a controller is asked before each chunk, what it may answer, and what it could know.
+"""What a controller is asked whenever a load may go on, what it may answer, and what it could know.
 
 Everything here is numbers: sizes, seconds, indices. A controller never sees a tensor, a socket or a clock, so
 the same object decides in a real load, in a unit test and in a simulation.
@@ -7,6 +7,7 @@ the same object decides in a real load, in a unit test and in a simulation.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from cachegen.errors import InvalidInputError
@@ -72,8 +73,36 @@ class ChunkOptions:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """A chunk's object on its way.
+
+    Parameters
+    ----------
+    index
+        The chunk's place in the context.
+    encoding_name
+        What it is fetched in.
+    size_bytes, received_bytes
+        Of the object, and how much of it has arrived.
+    options
+        The chunk's, for a decision anew.
+    """
+
+    index: int
+    encoding_name: str
+    size_bytes: int
+    received_bytes: int
+    options: ChunkOptions
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes still to come."""
+        return self.size_bytes - self.received_bytes
+
+
+@dataclass(frozen=True)
 class LoadState:
-    """All that a controller may know when it decides on one chunk.
+    """All that a controller may know when it decides.
 
     Parameters
     ----------
@@ -83,49 +112,55 @@ class LoadState:
         When the load must end, on the same clock: the SLO less the reserve for what follows the load, which
         is the decode of the last chunk and the prefill of the question. May be negative.
     remaining
-        The chunks that are not yet decided, in order; the first one is to be decided now. All have the same
-        encodings.
+        The chunks that are not yet decided, in order.
     throughput_bps
-        Measured throughput of the last streamed chunk in bits per second; ``None`` before there is one.
+        The estimator's throughput of the link in bits per second; ``None`` before it has one.
+    in_flight
+        Objects on their way.
+    rtt_s
+        Between asking for an object and its first byte, the shortest seen; 0 before any.
+    compute_free_s
+        When the compute side will have ended what it is at, as far as can be foreseen; not before ``elapsed_s`` if it
+        is at anything.
+    may_fetch, may_recompute
+        Whether another fetch, another recomputation can begin now.
 
     Raises
     ------
     InvalidInputError
-        No chunk remains, chunks out of order or with differing encodings, or a number that cannot be.
+        Chunks out of order, or a number that cannot be.
     """
 
     elapsed_s: float
     deadline_s: float
     remaining: tuple[ChunkOptions, ...]
     throughput_bps: float | None
+    in_flight: tuple[Transfer, ...] = ()
+    rtt_s: float = 0.0
+    compute_free_s: float = 0.0
+    may_fetch: bool = True
+    may_recompute: bool = True
 
     def __post_init__(self) -> None:
-        _check_amount("elapsed_s", self.elapsed_s)
+        for field in ("elapsed_s", "rtt_s", "compute_free_s"):
+            _check_amount(field, getattr(self, field))
         if not math.isfinite(self.deadline_s):
             raise InvalidInputError(f"deadline_s must be finite, not {self.deadline_s}")
         if self.throughput_bps is not None:
             _check_amount("throughput_bps", self.throughput_bps)
-        if not self.remaining:
-            raise InvalidInputError("no chunk remains: there is nothing to decide")
-        names = list(self.remaining[0].sizes_bytes)
-        for place, chunk in enumerate(self.remaining):
-            if chunk.index != self.next_chunk + place:
-                raise InvalidInputError(f"chunk {chunk.index} stands where {self.next_chunk + place} should")
-            if list(chunk.sizes_bytes) != names:
-                raise InvalidInputError(
-                    f"chunk {chunk.index} has the encodings {list(chunk.sizes_bytes)}, "
-                    f"chunk {self.next_chunk} has {names}"
-                )
-
-    @property
-    def next_chunk(self) -> int:
-        """Index of the chunk to decide now."""
-        return self.remaining[0].index
+        for before, chunk in pairwise(self.remaining):
+            if chunk.index <= before.index:
+                raise InvalidInputError(f"chunk {chunk.index} stands behind chunk {before.index}")
 
     @property
     def remaining_s(self) -> float:
         """Seconds until the deadline; negative once it has passed."""
         return self.deadline_s - self.elapsed_s
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes on their way, which whatever is asked for next will wait for."""
+        return sum(transfer.missing_bytes for transfer in self.in_flight)
 
 
 @dataclass(frozen=True)
@@ -134,8 +169,10 @@ class Decision:
 
     Parameters
     ----------
+    index
+        The chunk: one of ``LoadState.remaining``.
     action
-        Stream the chunk in an encoding, or recompute it.
+        Stream it in an encoding, or recompute it.
     finish_s
         For each option, by name: when the load would end if *all* remaining chunks took it, on the clock of
         ``LoadState.elapsed_s``; ``None`` where no throughput is known, or it is so low that there is no end.
@@ -143,36 +180,77 @@ class Decision:
         A few words for the event log.
     """
 
+    index: int
     action: Action
     finish_s: Mapping[str, float | None]
     reason: str
 
 
 class Controller(Protocol):
-    """Chooses, chunk by chunk, between the encodings and recomputation."""
+    """Chooses between the encodings and recomputation, chunk by chunk."""
 
-    def decide(self, state: LoadState) -> Decision:
-        """Decide on the first of ``state.remaining``; the same state always gives the same decision."""
+    encodings: tuple[str, ...]
+    """Those it may choose, finest first; each chunk has to be stored in all of them."""
+
+    def decide(self, state: LoadState) -> Decision | None:
+        """Decide on one of ``state.remaining``, of which there is one at least.
+
+        The same state always gives the same decision. ``None``: nothing that ``may_fetch`` and ``may_recompute`` leave
+        open is worth doing now; there will be another question.
+        """
+        ...
+
+    def review(self, state: LoadState) -> tuple[int, ...]:
+        """Return the indices of objects in flight to give up; their chunks will have to be decided anew."""
         ...
 
 
-def predict_finish_s(state: LoadState) -> dict[str, float | None]:
-    """Return when the load ends if all remaining chunks take one option, for each option.
+class InOrderController:
+    """Base of those that decide on the first remaining chunk, never look back, and do one thing at a time.
 
-    Streaming is assumed to run at the last measured throughput throughout (CacheGen, section 5.3).
+    A recomputation holds the next decision up; a fetch does so as long as ``may_fetch`` says.
+    """
+
+    encodings: tuple[str, ...] = ()
+
+    def decide(self, state: LoadState) -> Decision | None:
+        """Return :meth:`choose`'s decision on the first remaining chunk, if it can be carried out now."""
+        if not state.may_recompute:
+            return None
+        finish_s = predict_finish_s(state)
+        action, reason = self.choose(state, finish_s)
+        if isinstance(action, Stream) and not state.may_fetch:
+            return None
+        return Decision(state.remaining[0].index, action, finish_s, reason)
+
+    def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
+        """Return what to do with the first remaining chunk, and why."""
+        raise NotImplementedError
+
+    def review(self, state: LoadState) -> tuple[int, ...]:  # noqa: ARG002 - it never looks back
+        """Give nothing up."""
+        return ()
+
+
+def predict_finish_s(state: LoadState) -> dict[str, float | None]:
+    """Return when the load ends if all remaining chunks take one option, for each option that all of them have.
+
+    Streaming is assumed to run at the estimated throughput throughout (CacheGen, section 5.3), behind what flies now.
     """
     recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
-    finish_s: dict[str, float | None] = {RECOMPUTE: state.elapsed_s + recompute_s}
+    finish_s: dict[str, float | None] = {RECOMPUTE: max(state.elapsed_s, state.compute_free_s) + recompute_s}
     for name in state.remaining[0].sizes_bytes:
-        size_bytes = sum(chunk.sizes_bytes[name] for chunk in state.remaining)
-        finish_s[name] = _stream_finish_s(state, size_bytes)
+        sizes_bytes = [chunk.sizes_bytes.get(name) for chunk in state.remaining]
+        known = [size for size in sizes_bytes if size is not None]
+        if len(known) == len(sizes_bytes):
+            finish_s[name] = _stream_finish_s(state, sum(known))
     return finish_s
 
 
 def _stream_finish_s(state: LoadState, size_bytes: int) -> float | None:
     if not state.throughput_bps:
         return None
-    finish_s = state.elapsed_s + 8 * size_bytes / state.throughput_bps
+    finish_s = state.elapsed_s + 8 * (state.backlog_bytes + size_bytes) / state.throughput_bps
     # A throughput next to zero overflows: as good as none.
     return finish_s if math.isfinite(finish_s) else None
 

@@ -1,24 +1,19 @@
 """The baseline without adaptation: every chunk in one encoding."""
 
-from cachegen.controllers.base import Decision, LoadState, Stream, predict_finish_s
-from cachegen.errors import InvalidInputError
+from collections.abc import Mapping
+
+from cachegen.controllers.base import Action, InOrderController, LoadState, Recompute, Stream
 
 
-class FixedController:
+class FixedController(InOrderController):
     """Streams all chunks in the encoding it was made with, whatever the link does."""
 
     def __init__(self, encoding_name: str) -> None:
-        self._encoding_name = encoding_name
+        self.encodings = (encoding_name,)
 
-    def decide(self, state: LoadState) -> Decision:
-        """Return ``Stream`` of the one encoding.
-
-        Raises
-        ------
-        InvalidInputError
-            The chunks are not stored in that encoding.
-        """
-        finish_s = predict_finish_s(state)
-        if self._encoding_name not in state.remaining[0].sizes_bytes:
-            raise InvalidInputError(f"chunk {state.next_chunk} is not stored as {self._encoding_name}")
-        return Decision(Stream(self._encoding_name), finish_s, f"fixed: every chunk as {self._encoding_name}")
+    def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:  # noqa: ARG002 - it predicts nothing
+        """Return ``Stream`` of the one encoding; ``Recompute`` for a chunk that the store does not give in it."""
+        (name,) = self.encodings
+        if name not in state.remaining[0].sizes_bytes:
+            return Recompute(), f"fixed: the store does not give this chunk as {name}"
+        return Stream(name), f"fixed: every chunk as {name}"

@@ -14,19 +14,11 @@ throughput is known or not. With a throughput of zero nothing fits.
 
 from collections.abc import Mapping, Sequence
 
-from cachegen.controllers.base import (
-    RECOMPUTE,
-    Action,
-    Decision,
-    LoadState,
-    Recompute,
-    Stream,
-    predict_finish_s,
-)
+from cachegen.controllers.base import RECOMPUTE, Action, InOrderController, LoadState, Recompute, Stream
 from cachegen.errors import InvalidInputError
 
 
-class PaperController:
+class PaperController(InOrderController):
     """Algorithm 1 over a ladder of encodings.
 
     Parameters
@@ -44,35 +36,25 @@ class PaperController:
     def __init__(self, encodings: Sequence[str]) -> None:
         if not encodings:
             raise InvalidInputError("the paper's controller needs at least one encoding to choose from")
-        self._encodings = tuple(encodings)
+        self.encodings = tuple(encodings)
 
-    def decide(self, state: LoadState) -> Decision:
-        """Apply the three rules to the first remaining chunk.
+    def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
+        """Apply the three rules to the first remaining chunk, with the encodings that the store gives it in."""
 
-        Raises
-        ------
-        InvalidInputError
-            The chunks are not stored in one of the ladder's encodings.
-        """
-        for name in self._encodings:
-            if name not in state.remaining[0].sizes_bytes:
-                raise InvalidInputError(f"chunk {state.next_chunk} is not stored as {name}")
-        finish_s = predict_finish_s(state)
-        action, reason = self._choose(state, finish_s)
-        return Decision(action, finish_s, reason)
-
-    def _choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
         def fits(option: str) -> bool:
-            predicted_s = finish_s[option]
+            predicted_s = finish_s.get(option)
             return predicted_s is not None and predicted_s <= state.deadline_s
 
+        ladder = [name for name in self.encodings if name in state.remaining[0].sizes_bytes]
         if fits(RECOMPUTE):
             return Recompute(), "recomputing all remaining chunks fits"
+        if not ladder:
+            return Recompute(), "the store does not give this chunk"
         if state.remaining_s <= 0:
-            return Stream(self._encodings[-1]), "no time remains: coarsest"
+            return Stream(ladder[-1]), "no time remains: coarsest"
         if state.throughput_bps is None:
-            return Stream(self._encodings[len(self._encodings) // 2]), "no throughput measured yet: medium"
-        for name in self._encodings:
+            return Stream(ladder[len(ladder) // 2]), "no throughput measured yet: medium"
+        for name in ladder:
             if fits(name):
                 return Stream(name), "the finest in which all remaining chunks fit"
-        return Stream(self._encodings[-1]), "nothing fits: coarsest"
+        return Stream(ladder[-1]), "nothing fits: coarsest"

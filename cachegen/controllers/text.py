@@ -1,11 +1,13 @@
 """The text-context baseline: fetch nothing but the text and recompute every chunk."""
 
-from cachegen.controllers.base import Decision, LoadState, Recompute, predict_finish_s
+from collections.abc import Mapping
+
+from cachegen.controllers.base import Action, InOrderController, LoadState, Recompute
 
 
-class TextController:
+class TextController(InOrderController):
     """Recomputes all chunks, whatever the link does."""
 
-    def decide(self, state: LoadState) -> Decision:
+    def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:  # noqa: ARG002 - it looks at nothing
         """Return ``Recompute``, always."""
-        return Decision(Recompute(), predict_finish_s(state), "text: every chunk is recomputed")
+        return Recompute(), "text: every chunk is recomputed"

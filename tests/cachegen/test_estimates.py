@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.errors import InvalidInputError
-from cachegen.estimates import RecomputeCost, ThroughputEstimator
+from cachegen.recompute_cost import RecomputeCost, ThroughputEstimator
 
 SPANS = [(0, 64), (0, 512), (512, 512), (1536, 512), (2048, 100)]
 

@@ -1,4 +1,4 @@
-"""What a controller's predictions rest on: the time of recomputation and the throughput of the link."""
+"""The time of recomputation, which a controller's predictions rest on: a function of prefix and length."""
 
 import math
 from collections.abc import Iterable
@@ -72,34 +72,6 @@ class RecomputeCost:
         _check_tokens("predict", prefix_tokens, num_tokens)
         terms = _terms(prefix_tokens, num_tokens)
         return float(np.dot(terms, (self.call_s, self.token_s, self.attention_s)))
-
-
-class ThroughputEstimator:
-    """The paper's estimate of the link: what the last streamed chunk achieved (CacheGen, section 5.3).
-
-    Throughput is the size of the chunk's object over the time from sending the request to having its last
-    byte. So it contains the round trip and the server's time, as the next chunk's will.
-
-    Attributes
-    ----------
-    bps
-        Bits per second; ``None`` before the first chunk.
-    """
-
-    def __init__(self) -> None:
-        self.bps: float | None = None
-
-    def add(self, size_bytes: int, seconds: float) -> None:
-        """Note a streamed chunk; the estimate is this chunk's throughput from now on.
-
-        Raises
-        ------
-        InvalidInputError
-            Less than no bytes, or no time.
-        """
-        if size_bytes < 0 or not 0 < seconds < math.inf:
-            raise InvalidInputError(f"{size_bytes} bytes in {seconds} s are no throughput")
-        self.bps = 8 * size_bytes / seconds
 
 
 def _terms(prefix_tokens: int, num_tokens: int) -> tuple[float, float, float]:

@@ -1,0 +1,105 @@
+"""Both ends at once: recompute from the front, stream from the back, re-planned with everything that is learnt.
+
+This goes beyond CacheGen, whose Algorithm 1 does one thing at a time. The plan is made anew at each decision
+(:mod:`cachegen.controllers.plan`), with the estimated throughput held constant. In the middle of an object the plan
+is compared with the one that gives it up: when the rate collapses so that the deadline breaks, a coarser object or a
+recomputation takes its place if that ends clearly sooner.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cachegen.controllers.base import (
+    Decision,
+    LoadState,
+    Recompute,
+    Stream,
+    predict_finish_s,
+)
+from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_plan
+from cachegen.errors import InvalidInputError
+
+# Share of the time left that a plan may take. The rest is for links that get slower; with none to spare a level chosen
+# to fit exactly misses whenever the rate falls at all.
+TARGET_SHARE = 0.7
+# An object in flight is given up for a plan that takes this share of the time that its own would.
+GIVE_UP_SHARE = 0.8
+
+
+class MeetController:
+    """Recomputation and streaming towards each other, at levels that hold the deadline.
+
+    Parameters
+    ----------
+    encodings
+        Names of the encodings to choose from, finest first; at least one.
+    forecast
+        What the link will do; default: it keeps the estimated throughput.
+    target_share
+        Share of the time left that a plan may take.
+
+    Raises
+    ------
+    InvalidInputError
+        The ladder is empty.
+    """
+
+    def __init__(
+        self, encodings: Sequence[str], forecast: LinkForecast | None = None, target_share: float = TARGET_SHARE
+    ) -> None:
+        if not encodings:
+            raise InvalidInputError("this controller needs at least one encoding to choose from")
+        self.encodings = tuple(encodings)
+        self._forecast, self._target_share = forecast, target_share
+
+    def decide(self, state: LoadState) -> Decision | None:
+        """Recompute the first remaining chunk or stream the last one, whichever side is free and has something left."""
+        finish_s = predict_finish_s(state)
+        forecast = self._forecast_of(state)
+        if forecast is None:
+            return self._explore(state, finish_s)
+        plan = self._plan(state, forecast)
+        reason = f"ends at {plan.finish_s:.2f} s with {plan.names.count(None)} of {len(plan.names)} recomputed"
+        if state.may_recompute and plan.names[0] is None:
+            return Decision(state.remaining[0].index, Recompute(), finish_s, reason)
+        if state.may_fetch and (name := plan.names[-1]) is not None:
+            return Decision(state.remaining[-1].index, Stream(name), finish_s, reason)
+        return None
+
+    def review(self, state: LoadState) -> tuple[int, ...]:
+        """Give up the object in flight without which the load ends clearly sooner, if the deadline breaks with it."""
+        forecast = self._forecast_of(state)
+        if forecast is None:
+            return ()
+        kept = self._plan(state, forecast)
+        if kept.finish_s <= state.deadline_s:
+            return ()
+        for transfer in state.in_flight:
+            remaining = sorted((*state.remaining, transfer.options), key=lambda chunk: chunk.index)
+            others = tuple(other for other in state.in_flight if other is not transfer)
+            without = self._plan(replace(state, remaining=tuple(remaining), in_flight=others), forecast)
+            if without.finish_s - state.elapsed_s < GIVE_UP_SHARE * (kept.finish_s - state.elapsed_s):
+                return (transfer.index,)
+        return ()
+
+    def _forecast_of(self, state: LoadState) -> LinkForecast | None:
+        if self._forecast is not None:
+            return self._forecast
+        return None if state.throughput_bps is None else ConstantRate(state.throughput_bps)
+
+    def _plan(self, state: LoadState, forecast: LinkForecast) -> Plan:
+        target_s = state.elapsed_s + self._target_share * max(0.0, state.remaining_s)
+        return make_plan(state, self.encodings, forecast, target_s)
+
+    def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
+        """Nothing is known of the link: begin at both ends, with one object of the medium level."""
+        first, last = state.remaining[0], state.remaining[-1]
+        ladder = [name for name in self.encodings if name in last.sizes_bytes]
+        recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
+        stream = ladder and not (first is last and recompute_s <= state.remaining_s)
+        if stream and state.may_fetch and not state.in_flight:
+            name = ladder[len(ladder) // 2]
+            return Decision(last.index, Stream(name), finish_s, "no throughput measured yet: medium, from the back")
+        if state.may_recompute and (first is not last or not stream):
+            return Decision(first.index, Recompute(), finish_s, "no throughput measured yet: from the front")
+        return None

@@ -1,0 +1,103 @@
+"""The plan behind ``meet`` and ``oracle``: the compute side recomputes from the front while the network delivers from
+the back, until they meet.
+
+Recomputing a chunk needs the KV of all chunks before it, a streamed chunk needs nothing: so recomputation takes the
+front and streaming the back. For a given encoding the meeting point that ends the load first is the one at which both
+sides end at about the same time. The plan takes the finest encoding whose best meeting point holds the target, or, when
+none does, the one that ends first.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cachegen.controllers.base import ChunkOptions, LoadState
+
+
+class LinkForecast(Protocol):
+    """What the link is expected to do."""
+
+    def arrival_s(self, start_s: float, size_bytes: float) -> float:
+        """Return when as many bytes have arrived if they begin to flow at ``start_s``; infinite if they never do."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantRate:
+    """The link keeps one throughput, in bits per second."""
+
+    bps: float
+
+    def arrival_s(self, start_s: float, size_bytes: float) -> float:
+        """See :meth:`LinkForecast.arrival_s`."""
+        if not size_bytes:
+            return start_s
+        return start_s + 8 * size_bytes / self.bps if self.bps else math.inf
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the remaining chunks should come.
+
+    Parameters
+    ----------
+    names : tuple of (str or None)
+        For each remaining chunk, in order: the encoding to stream it in; ``None``: recompute it. Recomputed ones come
+        first.
+    finish_s : float
+        When the load then ends, the chunks in flight included.
+    """
+
+    names: tuple[str | None, ...]
+    finish_s: float
+
+
+def make_plan(state: LoadState, ladder: Sequence[str], forecast: LinkForecast, target_s: float) -> Plan:
+    """Return the plan that holds ``target_s`` with the finest encoding, or the one that ends first.
+
+    Parameters
+    ----------
+    state : LoadState
+        The remaining chunks, what is in flight before them, and when the compute side is free.
+    ladder : sequence of str
+        The encodings to choose from, finest first. A chunk that is not to be had in one takes the next coarser.
+    forecast : LinkForecast
+        What the link will do.
+    target_s : float
+        When the load should have ended.
+    """
+    plans = [_split(state, ladder[place:], forecast) for place in range(len(ladder))] or [_split(state, (), forecast)]
+    for plan in plans:
+        if plan.finish_s <= target_s:
+            return plan
+    return min(plans, key=lambda plan: plan.finish_s)
+
+
+def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> Plan:
+    """The best meeting point when chunks are streamed in the first encoding of the ladder that there is."""
+    chunks = state.remaining
+    names = [next((name for name in ladder if name in chunk.sizes_bytes), None) for chunk in chunks]
+    # a request in flight hides the round trip of the next
+    start_s = state.elapsed_s + (0.0 if state.in_flight else state.rtt_s)
+    in_flight_s = forecast.arrival_s(start_s, state.backlog_bytes) if state.in_flight else state.elapsed_s
+    compute_s = _compute_ends(state, chunks)
+    best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s)
+    size_bytes: float = state.backlog_bytes
+    for count in range(len(chunks) - 1, -1, -1):
+        name = names[count]
+        if name is None:  # it has to be recomputed, and so have all before it
+            break
+        size_bytes += chunks[count].sizes_bytes[name]
+        finish_s = max(compute_s[count], forecast.arrival_s(start_s, size_bytes))
+        if finish_s < best_s:
+            best_count, best_s = count, finish_s
+    return Plan((None,) * best_count + tuple(names[best_count:]), best_s)
+
+
+def _compute_ends(state: LoadState, chunks: Sequence[ChunkOptions]) -> list[float]:
+    """When the compute side is done with the first 0, 1, 2 ... chunks."""
+    ends = [max(state.elapsed_s, state.compute_free_s)]
+    for chunk in chunks:
+        ends.append(ends[-1] + chunk.recompute_s)
+    return ends
