@@ -1,5 +1,6 @@
 """The KV cache of one sequence in one buffer that chunks are written into and transformers reads in place."""
 
+import threading
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,9 @@ _SMALLEST_CAPACITY_TOKENS = 64
 
 class KVCache:
     """K and V of all layers for one sequence, and the tokens they belong to.
+
+    One thread may run the model on it while others :meth:`write` chunks further behind; everything else is for one
+    thread at a time.
 
     Parameters
     ----------
@@ -47,7 +51,9 @@ class KVCache:
         self.shape, self.model_fingerprint = shape, model_fingerprint
         self.token_ids: list[int] = []
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
-        self._buffer = _Buffer(torch.empty(size, dtype=dtype, device=device))
+        # a tensor made in inference mode could not be written outside of it
+        with torch.inference_mode(False):
+            self._buffer = _Buffer(torch.empty(size, dtype=dtype, device=device))
         self._layers = [_BufferLayer(self._buffer, index) for index in range(shape.num_layers)]
         self.past = Cache(layers=[*self._layers, *(DummyLayer() for _ in range(sharing_layers))])
 
@@ -76,19 +82,50 @@ class KVCache:
         InvalidInputError
             The chunk has another model's shape or another number of tokens.
         """
-        if tuple(kv.shape) != self.shape.chunk_shape(len(token_ids)):
-            raise InvalidInputError(
-                f"a chunk of shape {tuple(kv.shape)} is not {len(token_ids)} tokens of a cache of {self.shape}"
-            )
-        start, end = self.num_tokens, self.num_tokens + len(token_ids)
-        self._buffer.reserve(end)
-        self._buffer.tensor[:, :, :, start:end] = kv.transpose(2, 3)
+        self._check_chunk(kv, len(token_ids))
+        self.write(self.num_tokens, kv)
         self.commit(token_ids)
 
+    def write(self, first_token: int, kv: torch.Tensor) -> None:
+        """Write a chunk at its place, whether or not the tokens before it are there yet.
+
+        The tokens held stay the same ones; :meth:`commit` takes note of the chunk's own once all before them are
+        noted. Room is made where it is missing; to have it from the start spares copying what is there.
+
+        Parameters
+        ----------
+        first_token : int
+            Place of the chunk's first token in the sequence, from 0.
+        kv : torch.Tensor
+            ``[layers, 2, tokens, kv_heads, head_dim]``, any float type; cast to the buffer's.
+
+        Raises
+        ------
+        InvalidInputError
+            The chunk has another model's shape, or the place is negative.
+        """
+        tokens = kv.shape[2] if kv.ndim == 5 else 0
+        self._check_chunk(kv, tokens)
+        if first_token < 0:
+            raise InvalidInputError(f"a chunk cannot be written at token {first_token}; the first one is 0")
+        self._buffer.reserve(first_token + tokens)
+        for layer in range(self.shape.num_layers):
+            keys, values = kv[layer].transpose(1, 2)
+            self._buffer.write(layer, first_token, keys, values)
+
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Take note of tokens whose keys and values are in the buffer already, as after a forward pass."""
+        """Take note of the next tokens, whose keys and values are in the buffer already.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no room for so many, so they cannot have been written.
+        """
+        end, capacity = self.num_tokens + len(token_ids), self._buffer.capacity_tokens
+        if end > capacity:
+            raise InvalidInputError(f"tokens [{self.num_tokens}, {end}) are not in a buffer of {capacity} tokens")
         self.token_ids.extend(token_ids)
-        self._set_length(self.num_tokens)
+        self._set_length(end)
 
     def check_filled(self, new_tokens: int) -> None:
         """Refuse a forward pass that did not write one entry a token into every layer; called before its commit.
@@ -118,54 +155,85 @@ class KVCache:
             )
         return self._buffer.tensor[:, :, :, first_token:end_token].transpose(2, 3).contiguous()
 
+    def _check_chunk(self, kv: torch.Tensor, num_tokens: int) -> None:
+        if tuple(kv.shape) != self.shape.chunk_shape(num_tokens):
+            raise InvalidInputError(
+                f"a chunk of shape {tuple(kv.shape)} is not {num_tokens} tokens of a cache of {self.shape}"
+            )
+
     def _set_length(self, num_tokens: int) -> None:
         for layer in self._layers:
-            layer.set_length(num_tokens)
+            layer.num_tokens = num_tokens
 
 
 class _Buffer:
-    """The tensor that all layers share, ``[layers, 2, kv_heads, capacity, head_dim]``; it grows when asked."""
+    """The tensor that all layers share, ``[layers, 2, kv_heads, capacity, head_dim]``; it grows when asked.
+
+    Writing and growing exclude each other, since what is written while the tensor is copied would be lost. A layer at a
+    time, so that a pass of the model waits for one layer of another thread's chunk at most.
+    """
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
+        self._lock = threading.Lock()
+
+    @property
+    def capacity_tokens(self) -> int:
+        return self.tensor.shape[3]
 
     def reserve(self, num_tokens: int) -> None:
-        """Make room for ``num_tokens`` in all; grows by half at least, so that appending stays linear.
-
-        Layers keep reading the old tensor, which holds the same values, until their next write.
-        """
-        capacity = self.tensor.shape[3]
-        if num_tokens > capacity:
+        """Make room for ``num_tokens`` in all; grows by half at least, so that appending stays linear."""
+        with self._lock:
+            capacity = self.capacity_tokens
+            if num_tokens <= capacity:
+                return
             size = list(self.tensor.shape)
             size[3] = max(num_tokens, capacity + capacity // 2)
-            grown = self.tensor.new_empty(size)
+            # as where the first one is made: a forward pass is in inference mode
+            with torch.inference_mode(False):
+                grown = self.tensor.new_empty(size)
             grown[:, :, :, :capacity] = self.tensor
             self.tensor = grown
 
+    def write(self, layer: int, first_token: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Write one layer's keys and values, each ``[kv_heads, tokens, head_dim]``, where there is room."""
+        end_token = first_token + keys.shape[1]
+        with self._lock:
+            self.tensor[layer, 0, :, first_token:end_token] = keys
+            self.tensor[layer, 1, :, first_token:end_token] = values
+
 
 class _BufferLayer(DynamicLayer):  # type: ignore[misc]  # transformers publishes no types
-    """One layer as transformers sees it; writes in place where DynamicLayer would copy the whole past."""
+    """One layer as transformers sees it; writes in place where DynamicLayer would copy the whole past.
+
+    Its keys and values are looked up in the buffer each time, so that they are never those of a tensor outgrown.
+    """
 
     def __init__(self, buffer: _Buffer, index: int) -> None:
-        super().__init__()
+        # not the parent's, which sets the keys and values that are computed here
         self._buffer, self._index = buffer, index
+        self.device = buffer.tensor.device
         self.is_initialized = True
-        self.set_length(0)
+        self.num_tokens = 0
 
-    def set_length(self, num_tokens: int) -> None:
-        keys, values = self._buffer.tensor[self._index]
-        self.keys, self.values = keys[None, :, :num_tokens], values[None, :, :num_tokens]
-        self.device = keys.device
+    @property
+    def keys(self) -> torch.Tensor:
+        return self._buffer.tensor[self._index, 0, None, :, : self.num_tokens]
+
+    @property
+    def values(self) -> torch.Tensor:
+        return self._buffer.tensor[self._index, 1, None, :, : self.num_tokens]
+
+    def get_seq_length(self) -> int:
+        return self.num_tokens
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: object, **__: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if key_states.shape[0] != 1:
             raise InvalidInputError(f"a KVCache holds one sequence, not a batch of {key_states.shape[0]}")
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
+        end = self.num_tokens + key_states.shape[2]
         self._buffer.reserve(end)
-        keys, values = self._buffer.tensor[self._index]
-        keys[:, start:end], values[:, start:end] = key_states[0], value_states[0]
-        self.set_length(end)
+        self._buffer.write(self._index, self.num_tokens, key_states[0], value_states[0])
+        self.num_tokens = end
         return self.keys, self.values
