@@ -1,15 +1,13 @@
-"""Put chunks into a cache, in order: decode them, or recompute those that did not come as they should."""
+"""Put chunks into a cache: decode them in any order, recompute them behind those that are in place."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
 
 import torch
 
 from cachegen.container import ChunkIdentity
-from cachegen.controllers import Recompute
-from cachegen.errors import FormatError, MismatchError
+from cachegen.errors import MismatchError
 from cachegen.kv_cache import KVCache
 from cachegen.manifest import Manifest
 from cachegen.model import LanguageModel
@@ -17,20 +15,28 @@ from cachegen.pipeline import decode_chunk
 from cachegen.profile import Profile
 from cachegen.stage_clock import Stage, StageClock
 
-# Chunks that may wait for their decode: bounds the memory that a slow decoder can pile up.
-_MAX_UNDECODED = 2
-
-
-class EventLog(Protocol):
-    """Takes what happens during a load, as it happens; called from the loop's and the decoder's thread."""
-
-    def __call__(self, event: str, **fields: Any) -> None:
-        """Note ``event``."""
-        ...
+# When a piece of work began and ended, on the request's clock.
+Span = tuple[float, float]
 
 
 class Assembly:
-    """Puts chunks into the cache, in order, in a thread of its own, while the loop goes on fetching."""
+    """Decodes in one thread and recomputes in another, side by side, while the loop goes on fetching.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Recomputes.
+    profile : Profile
+        For the codecs with tables.
+    manifest : Manifest
+        Of the context.
+    token_ids : sequence of int
+        Of the context.
+    cache : KVCache
+        Empty, with room for the whole context: chunks are written where they belong.
+    clock : StageClock
+        Charged with what is done.
+    """
 
     def __init__(
         self,
@@ -40,52 +46,58 @@ class Assembly:
         token_ids: Sequence[int],
         cache: KVCache,
         clock: StageClock,
-        log: EventLog,
     ) -> None:
         self._model, self._profile, self._manifest = model, profile, manifest
-        self._token_ids, self._cache, self._clock, self._log = token_ids, cache, clock, log
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="assembly")
-        self._jobs: list[Future[str]] = []
+        self._token_ids, self._cache, self._clock = token_ids, cache, clock
+        self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
+        self._computer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recompute")
+        self._jobs: set[Future[Span]] = set()
+        # chunks decoded and not yet noted as the cache's own, because something before them is missing
+        self._written: set[int] = set()
+        self._noted = 0
 
-    async def add(self, index: int, encoding: str, data: bytes | None) -> None:
-        """Decode a chunk behind the ones before it; returns at once unless too many are waiting."""
-        self._submit(lambda: self._decode_or_recompute(index, encoding, data))
-        if len(self._jobs) > _MAX_UNDECODED:
-            await asyncio.wrap_future(self._jobs[-1 - _MAX_UNDECODED])
+    async def decode(self, index: int, encoding: str, data: bytes) -> Span:
+        """Decode a chunk into its place.
 
-    async def recompute(self, index: int) -> None:
-        """Prefill a chunk behind the ones before it, and wait until that is done."""
-        self._submit(lambda: self._recompute(index))
-        await asyncio.wrap_future(self._jobs[-1])
+        Raises
+        ------
+        FormatError, MismatchError
+            The bytes are damaged, or another chunk's, model's or profile's.
+        """
+        return await self._run(self._decoder, lambda: self._decode(index, encoding, data))
 
-    async def finish(self) -> tuple[str, ...]:
-        """Wait for all chunks; return how each one came, in order."""
-        return tuple([await asyncio.wrap_future(job) for job in self._jobs])
+    async def recompute(self, index: int) -> Span:
+        """Prefill a chunk behind the ones before it, all of which have to be in place."""
+        return await self._run(self._computer, lambda: self._recompute(index))
+
+    def finish(self) -> None:
+        """Note every chunk as the cache's own; all have to be in place."""
+        self._note_before(len(self._manifest.chunks))
+        assert self._noted == len(self._manifest.chunks), "a context is finished when all of its chunks are in place"
 
     async def close(self) -> None:
-        """Drop jobs that have not begun and wait for the one that runs: it must not write into a cache given up."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Drop jobs that have not begun and wait for those that run: they must not write into a cache given up."""
+        for thread in (self._decoder, self._computer):
+            thread.shutdown(wait=False, cancel_futures=True)
         # wrapped anew: a future that was cancelled while awaited is done before its job is
         await asyncio.gather(*map(asyncio.wrap_future, self._jobs), return_exceptions=True)
-        self._thread.shutdown()
 
-    def _submit(self, work: Callable[[], str]) -> None:
-        self._jobs.append(self._thread.submit(work))
+    async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Span]) -> Span:
+        job = thread.submit(work)
+        self._jobs.add(job)
+        span = await asyncio.wrap_future(job)
+        self._jobs.discard(job)
+        return span
 
-    def _decode_or_recompute(self, index: int, encoding: str, data: bytes | None) -> str:
-        if data is None:
-            return self._recompute(index)
+    def _decode(self, index: int, encoding: str, data: bytes) -> Span:
         started_s = self._clock.elapsed_s()
-        try:
-            with self._clock.compute(Stage.DECODE):
-                self._cache.append(self._decode(index, encoding, data), self._chunk_tokens(index))
-        except (FormatError, MismatchError) as error:
-            self._log("decode_failed", chunk=index, encoding=encoding, error=str(error))
-            return self._recompute(index)
-        self._log("decode", chunk=index, encoding=encoding, started_s=started_s, ended_s=self._clock.elapsed_s())
-        return encoding
+        with self._clock.compute(Stage.DECODE):
+            kv = self._decoded(index, encoding, data)
+            self._cache.write(self._manifest.chunks[index].first_token, kv)
+        self._written.add(index)
+        return started_s, self._clock.elapsed_s()
 
-    def _decode(self, index: int, encoding: str, data: bytes) -> torch.Tensor:
+    def _decoded(self, index: int, encoding: str, data: bytes) -> torch.Tensor:
         decoded = decode_chunk(data, self._profile, self._identity(index), self._model.device)
         wanted = (encoding, self._model.shape.chunk_shape(self._manifest.chunks[index].num_tokens))
         found = (str(decoded.encoding), tuple(decoded.kv.shape))
@@ -93,12 +105,19 @@ class Assembly:
             raise MismatchError(f"chunk {index} is {found[0]} of shape {found[1]}, wanted {wanted[0]} of {wanted[1]}")
         return decoded.kv
 
-    def _recompute(self, index: int) -> str:
+    def _recompute(self, index: int) -> Span:
         started_s = self._clock.elapsed_s()
         with self._clock.compute(Stage.RECOMPUTE):
+            self._note_before(index)
+            assert self._noted == index, "a chunk is recomputed behind those before it"
             self._model.prefill(self._cache, self._chunk_tokens(index))
-        self._log("recompute", chunk=index, started_s=started_s, ended_s=self._clock.elapsed_s())
-        return str(Recompute())
+            self._noted += 1
+        return started_s, self._clock.elapsed_s()
+
+    def _note_before(self, end: int) -> None:
+        while self._noted < end and self._noted in self._written:
+            self._cache.commit(self._chunk_tokens(self._noted))
+            self._noted += 1
 
     def _chunk_tokens(self, index: int) -> Sequence[int]:
         chunk = self._manifest.chunks[index]

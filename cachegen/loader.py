@@ -1,4 +1,4 @@
-"""The streaming loader: fetches a context's chunks as a controller decides, and decodes while it fetches on."""
+"""The streaming loader: brings a context into memory as a controller decides, fetching, decoding and recomputing at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,17 +9,19 @@ from cachegen.chunking import unpack_tokens
 from cachegen.controllers import ChunkOptions, Controller, LoadState, Recompute, Stream
 from cachegen.errors import MismatchError, StoreError
 from cachegen.kv_cache import KVCache
+from cachegen.load_run import LoadRun
+from cachegen.load_session import EventLog, LoadLimits, LoadSession
 from cachegen.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,
     check_tokens,
-    chunk_name,
     manifest_name,
     tokens_name,
     unpack_manifest,
 )
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
+from cachegen.recompute_cost import RecomputeCost
 from cachegen.recompute_cost import RecomputeCost, ThroughputEstimator
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
@@ -45,10 +47,11 @@ class LoadCosts:
 
 @dataclass(frozen=True)
 class LoadedContext:
-    """A context in memory, and how each of its chunks came there (an encoding's name or ``recompute``)."""
+    """A context in memory, how each of its chunks came there (an encoding's name or ``recompute``), and bytes in vain."""
 
     cache: KVCache
     chunk_sources: tuple[str, ...]
+    wasted_bytes: int
 
 
 class ContextLoader:
@@ -65,13 +68,23 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives ``index``, ``decision``, ``fetch``, ``fetch_failed``, ``decode``, ``decode_failed`` and
-        ``recompute`` events.
+        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``, ``decode_failed``
+        and ``recompute`` events.
+    limits : LoadLimits, optional
+        What a load may have going at once; default: those of the class.
     """
 
-    def __init__(self, model: LanguageModel, profile: Profile, source: Source, costs: LoadCosts, log: EventLog) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        profile: Profile,
+        source: Source,
+        costs: LoadCosts,
+        log: EventLog,
+        limits: LoadLimits | None = None,
+    ) -> None:
         self._model, self._profile, self._source = model, profile, source
-        self._costs, self._log = costs, log
+        self._costs, self._log, self._limits = costs, log, limits
 
     async def load(
         self,
@@ -81,10 +94,12 @@ class ContextLoader:
         slo_s: float,
         clock: StageClock,
         room_tokens: int = 0,
+        estimator: ThroughputEstimator | None = None,
     ) -> LoadedContext:
-        """Load a context, chunk after chunk.
+        """Load a context.
 
-        A chunk that does not arrive, or arrives corrupted or foreign, is recomputed, and the log says so.
+        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or in
+        the same one at a second try, or is recomputed. The log says so.
 
         Parameters
         ----------
@@ -100,6 +115,8 @@ class ContextLoader:
             Of the request; charged with the load's stages.
         room_tokens : int
             Room to leave behind the context for question and answer.
+        estimator : ThroughputEstimator, optional
+            May know the link from before. Default: a new one of the controller's kind.
 
         Raises
         ------
@@ -107,40 +124,25 @@ class ContextLoader:
             The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
             tokens nothing can be recomputed either.
         InvalidInputError
-            The controller asks for an encoding that is not stored, or chunks are stored in differing encodings.
+            The controller may choose an encoding that is not stored.
         """
         manifest, token_ids = await self._fetch_index(context_key, clock)
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-        assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock, self._log)
-        options = self._options(manifest, encodings)
-        throughput = ThroughputEstimator()
+        assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock)
+        session = LoadSession(
+            self._options(manifest, encodings),
+            controller,
+            estimator or make_estimator(controller.estimator),
+            slo_s - self._costs.reserve_s,
+            self._log,
+            self._limits,
+        )
         try:
-            for index in range(len(options)):
-                state = LoadState(
-                    elapsed_s=clock.elapsed_s(),
-                    deadline_s=slo_s - self._costs.reserve_s,
-                    remaining=options[index:],
-                    throughput_bps=throughput.bps,
-                )
-                decision = controller.decide(state)
-                self._log(
-                    "decision",
-                    chunk=index,
-                    action=str(decision.action),
-                    reason=decision.reason,
-                    deadline_s=state.deadline_s,
-                    throughput_bps=state.throughput_bps,
-                    finish_s=dict(decision.finish_s),
-                )
-                match decision.action:
-                    case Stream(encoding):
-                        data = await self._fetch_chunk(manifest, index, encoding, clock, throughput)
-                        await assembly.add(index, encoding, data)
-                    case Recompute():
-                        await assembly.recompute(index)
-            return LoadedContext(cache, await assembly.finish())
+            await LoadRun(session, assembly, self._source, manifest, clock).run()
+            assembly.finish()
         finally:
             await assembly.close()
+        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes)
 
     async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int]]:
         """Fetch manifest and tokens side by side, one round trip for both."""
@@ -192,29 +194,3 @@ class ContextLoader:
             )
             for index, chunk in enumerate(manifest.chunks)
         )
-
-    async def _fetch_chunk(
-        self,
-        manifest: Manifest,
-        index: int,
-        encoding: str,
-        clock: StageClock,
-        throughput: ThroughputEstimator,
-    ) -> bytes | None:
-        """Return the chunk's bytes, or None if the store does not give them."""
-        chunk = manifest.chunks[index]
-        started_s = clock.elapsed_s()
-        clock.network(Stage.WAIT)
-        try:
-            data = await self._source.fetch(
-                chunk_name(chunk.key, encoding), chunk.encodings[encoding], lambda: clock.network(Stage.FETCH)
-            )
-        except StoreError as error:
-            self._log("fetch_failed", chunk=index, encoding=encoding, error=str(error))
-            return None
-        finally:
-            clock.network(Stage.WAIT)
-        ended_s = clock.elapsed_s()
-        throughput.add(len(data), ended_s - started_s)
-        self._log("fetch", chunk=index, encoding=encoding, bytes=len(data), started_s=started_s, ended_s=ended_s)
-        return data

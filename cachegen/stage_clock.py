@@ -11,7 +11,8 @@ class Stage(StrEnum):
     """What a request was doing at an instant, as seen from the side that computes.
 
     While the compute side works, the instant belongs to what it works on, whatever the network does beside it;
-    so ``WAIT`` and ``FETCH`` hold only the network time that no computation hid.
+    so ``WAIT`` and ``FETCH`` hold only the network time that no computation hid. Of two works side by side the instant
+    belongs to the one further down this list: decoding counts where no recomputation hid it.
     """
 
     QUEUE = "queue"  # arrived, not yet looked at
@@ -20,6 +21,9 @@ class Stage(StrEnum):
     DECODE = "decode"  # bitstreams become KV
     RECOMPUTE = "recompute"  # prefill of context tokens
     QUESTION_PREFILL = "question_prefill"  # prefill of the question, to the first sampled token
+
+
+_ORDER = {stage: place for place, stage in enumerate(Stage)}
 
 
 class StageClock:
@@ -36,7 +40,7 @@ class StageClock:
     def __init__(self, start_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._network = Stage.QUEUE
-        self._compute: Stage | None = None
+        self._computing: list[Stage] = []
         self._last_s = self.start_s = start_s
         self._spent_s = dict.fromkeys(Stage, 0.0)
 
@@ -55,13 +59,13 @@ class StageClock:
         """Say that the compute side works on ``stage`` inside the with-block."""
         with self._lock:
             self._charge()
-            self._compute = stage
+            self._computing.append(stage)
         try:
             yield
         finally:
             with self._lock:
                 self._charge()
-                self._compute = None
+                self._computing.remove(stage)
 
     def stop(self) -> dict[Stage, float]:
         """Seconds spent in each stage up to now; their sum is the time since ``start_s``."""
@@ -71,5 +75,6 @@ class StageClock:
 
     def _charge(self) -> None:
         now_s = self._clock()
-        self._spent_s[self._compute or self._network] += now_s - self._last_s
+        stage = max(self._computing, key=_ORDER.__getitem__) if self._computing else self._network
+        self._spent_s[stage] += now_s - self._last_s
         self._last_s = now_s

@@ -191,6 +191,8 @@ class Controller(Protocol):
 
     encodings: tuple[str, ...]
     """Those it may choose, finest first; each chunk has to be stored in all of them."""
+    estimator: str
+    """Name of the throughput estimator that suits it, where the caller has no wish of his own."""
 
     def decide(self, state: LoadState) -> Decision | None:
         """Decide on one of ``state.remaining``, of which there is one at least.
@@ -212,6 +214,7 @@ class InOrderController:
     """
 
     encodings: tuple[str, ...] = ()
+    estimator = "last-chunk"
 
     def decide(self, state: LoadState) -> Decision | None:
         """Return :meth:`choose`'s decision on the first remaining chunk, if it can be carried out now."""

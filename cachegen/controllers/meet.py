@@ -44,6 +44,8 @@ class MeetController:
         The ladder is empty.
     """
 
+    estimator = "two-speed"
+
     def __init__(
         self, encodings: Sequence[str], forecast: LinkForecast | None = None, target_share: float = TARGET_SHARE
     ) -> None:

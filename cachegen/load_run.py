@@ -1,0 +1,139 @@
+"""Carries out what a load's session says, on a real source and a real model, and tells it what came of that."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from cachegen.assembly import Assembly
+from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
+from cachegen.load_session import CancelFetch, Command, Fetch, LoadSession, Prefill
+from cachegen.manifest import Manifest, chunk_name
+from cachegen.sources import Source
+from cachegen.stage_clock import Stage, StageClock
+
+# How often the session is asked when nothing happens: a stall is the absence of events.
+_TICK_S = 0.05
+# Arriving bytes raise the question no more often than this.
+_LEAST_BETWEEN_S = 0.01
+
+
+class LoadRun:
+    """One load under way.
+
+    Parameters
+    ----------
+    session : LoadSession
+        Says what to do.
+    assembly : Assembly
+        Decodes and recomputes.
+    source : Source
+        Where the objects are.
+    manifest : Manifest
+        Names the objects.
+    clock : StageClock
+        The request's; charged with waiting and fetching.
+    """
+
+    def __init__(
+        self, session: LoadSession, assembly: Assembly, source: Source, manifest: Manifest, clock: StageClock
+    ) -> None:
+        self._session, self._assembly, self._source = session, assembly, source
+        self._manifest, self._clock = manifest, clock
+        self._news = asyncio.Event()
+        self._asked_s = 0.0
+        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arriving: set[int] = set()
+        self._error: BaseException | None = None
+
+    async def run(self) -> None:
+        """Load until all chunks are in place; whatever ends it, nothing goes on behind the caller's back."""
+        try:
+            while not self._session.done:
+                self._news.clear()
+                self._asked_s = self._clock.elapsed_s()
+                for command in self._session.commands(self._asked_s):
+                    self._obey(command)
+                await self._wait_for_news()
+                if self._error is not None:
+                    raise self._error
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _wait_for_news(self) -> None:
+        try:
+            async with asyncio.timeout(_TICK_S):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Fetch(index, encoding, size_bytes):
+                self._fetches[index] = self._start(self._fetch(index, encoding, size_bytes))
+            case CancelFetch(index):
+                self._fetches.pop(index).cancel()
+                self._leave(index)
+            case Prefill(index):
+                self._start(self._recompute(index))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._error = task.exception()
+        self._news.set()
+
+    async def _fetch(self, index: int, encoding: str, size_bytes: int) -> None:
+        name = chunk_name(self._manifest.chunks[index].key, encoding)
+        try:
+            data = await self._source.fetch(
+                name,
+                size_bytes,
+                on_first_byte=lambda: self._begin(index),
+                on_bytes=lambda count: self._receive(index, count),
+            )
+        except StoreError as error:
+            self._leave(index)
+            gone = isinstance(error, ObjectNotFoundError)
+            self._session.fetch_failed(index, str(error), self._clock.elapsed_s(), gone=gone)
+            return
+        self._leave(index)
+        self._session.fetched(index, self._clock.elapsed_s())
+        self._news.set()
+        await self._decode(index, encoding, data)
+
+    async def _decode(self, index: int, encoding: str, data: bytes) -> None:
+        try:
+            started_s, ended_s = await self._assembly.decode(index, encoding, data)
+        except (FormatError, MismatchError) as error:
+            self._session.decode_failed(index, str(error))
+        else:
+            self._session.decoded(index, started_s, ended_s)
+
+    async def _recompute(self, index: int) -> None:
+        started_s, ended_s = await self._assembly.recompute(index)
+        self._session.recomputed(index, started_s, ended_s)
+
+    def _begin(self, index: int) -> None:
+        self._arriving.add(index)
+        self._clock.network(Stage.FETCH)
+        self._session.first_byte(index, self._clock.elapsed_s())
+
+    def _receive(self, index: int, count: int) -> None:
+        now_s = self._clock.elapsed_s()
+        self._session.received(index, count, now_s)
+        if now_s - self._asked_s >= _LEAST_BETWEEN_S:
+            self._news.set()
+
+    def _leave(self, index: int) -> None:
+        self._arriving.discard(index)
+        if not self._arriving:
+            self._clock.network(Stage.WAIT)
