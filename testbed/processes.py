@@ -115,6 +115,8 @@ class StorageServer:
                 [
                     *(sys.executable, "-P", "-m", "cachegen", "serve"),
                     *("--root", str(root), "--host", network.storage_ip, "--port", "0"),
+                    # the emulated network has no other machines
+                    "--insecure-no-token",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """A real storage server in a process of its own, for tests."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,10 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_SERVE = (
-    "import sys; from cachegen.server import serve; "
-    "serve(sys.argv[1], '127.0.0.1', int(sys.argv[2]), lambda line: print(line, flush=True))"
-)
 
 
 class StorageServer:
@@ -31,10 +28,16 @@ class StorageServer:
 
 
 @contextmanager
-def running_server(root: Path, port: int = 0) -> Iterator[StorageServer]:
-    """Serve ``root`` until the block ends."""
-    command = [sys.executable, "-c", _SERVE, str(root), str(port)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
+def running_server(
+    root: Path, port: int = 0, *, flags: tuple[str, ...] = (), tls: tuple[Path, Path] | None = None, **environment: str
+) -> Iterator[StorageServer]:
+    """Serve ``root`` until the block ends; ``flags`` are those of ``cachegen serve``."""
+    command = [sys.executable, "-m", "cachegen", "serve", "--root", str(root), "--port", str(port), *flags]
+    if tls is not None:
+        command += ["--tls-cert", str(tls[0]), "--tls-key", str(tls[1])]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as process:
         try:
             yield StorageServer(process, json.loads(process.stdout.readline()))
         finally:

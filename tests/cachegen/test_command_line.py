@@ -36,7 +36,7 @@ def test_help_loads_no_torch(arguments):
 
 def test_serve_loads_no_torch(tmp_path):
     program = (
-        "import sys; import cachegen.server; cachegen.server.serve = lambda *a: print('torch' in sys.modules)\n"
+        "import sys; import cachegen.server.run; cachegen.server.run.serve = lambda *a: print('torch' in sys.modules)\n"
         "from cachegen.cli import main; print(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "serve", "--root", str(tmp_path)]

@@ -11,7 +11,7 @@ import pytest
 from storage_server import running_server
 
 from cachegen.errors import InvalidInputError, StoreUnavailableError
-from cachegen.server import serve
+from cachegen.server.run import serve
 from cachegen.stores import FileStore
 
 NAME = "chunks/ab/abcd/cachegen-2"
