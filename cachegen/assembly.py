@@ -81,6 +81,8 @@ class Assembly:
             thread.shutdown(wait=False, cancel_futures=True)
         # wrapped anew: a future that was cancelled while awaited is done before its job is
         await asyncio.gather(*map(asyncio.wrap_future, self._jobs), return_exceptions=True)
+        for thread in (self._decoder, self._computer):
+            thread.shutdown()
 
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Span]) -> Span:
         job = thread.submit(work)

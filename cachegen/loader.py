@@ -1,13 +1,14 @@
-"""The streaming loader: brings a context into memory as a controller decides, fetching, decoding and recomputing at once."""
+"""The streaming loader: brings a context into memory as a controller decides, by fetching and recomputing at once."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cachegen.assembly import Assembly, EventLog
+from cachegen.assembly import Assembly
 from cachegen.chunking import unpack_tokens
-from cachegen.controllers import ChunkOptions, Controller, LoadState, Recompute, Stream
-from cachegen.errors import MismatchError, StoreError
+from cachegen.controllers import ChunkOptions, Controller
+from cachegen.errors import MismatchError
+from cachegen.estimators import ThroughputEstimator, make_estimator
 from cachegen.kv_cache import KVCache
 from cachegen.load_run import LoadRun
 from cachegen.load_session import EventLog, LoadLimits, LoadSession
@@ -22,7 +23,6 @@ from cachegen.manifest import (
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
 from cachegen.recompute_cost import RecomputeCost
-from cachegen.recompute_cost import RecomputeCost, ThroughputEstimator
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
 

@@ -22,6 +22,7 @@ from cachegen import (
     make_controller,
     open_store,
 )
+from cachegen.controllers import InOrderController, Recompute, Stream
 from cachegen.manifest import chunk_name, manifest_name
 
 
@@ -83,12 +84,13 @@ def test_text_fetches_no_chunk_and_recomputes_the_same_cache(stored):
 
 
 def test_coded_chunks_follow_recomputed_ones(stored):
-    class Alternating:
+    class Alternating(InOrderController):
         """Recomputes the even chunks and streams the odd ones."""
 
-        def decide(self, state):
-            spec = "text" if state.next_chunk % 2 == 0 else "fixed:raw"
-            return make_controller(spec, ["raw"]).decide(state)
+        encodings = ("raw",)
+
+        def choose(self, state, finish_s):
+            return (Recompute() if state.remaining[0].index % 2 == 0 else Stream("raw")), "by turns"
 
     async def run(url):
         source = HttpSource(url)
@@ -211,7 +213,7 @@ class HalfAnIndex:
 
     received_bytes = 0
 
-    async def fetch(self, name, max_bytes, on_first_byte):
+    async def fetch(self, name, max_bytes, on_first_byte, on_bytes=None):
         if name.startswith("manifests/"):
             raise ObjectNotFoundError(name)
         await asyncio.Event().wait()
@@ -256,4 +258,4 @@ def test_a_cancelled_load_waits_for_its_thread_and_lets_the_loop_run(stored, mon
     asyncio.run(run())
 
     assert ended == [True]
-    assert not any(thread.name.startswith("assembly") for thread in threading.enumerate())
+    assert not any(thread.name.startswith(("decode", "recompute")) for thread in threading.enumerate())

@@ -1,4 +1,4 @@
-"""Recompute costs are found again from exact times, never negative; throughput is the last chunk's."""
+"""Recompute costs are found again from exact times, never negative."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachegen.errors import InvalidInputError
-from cachegen.recompute_cost import RecomputeCost, ThroughputEstimator
+from cachegen.recompute_cost import RecomputeCost
 
 SPANS = [(0, 64), (0, 512), (512, 512), (1536, 512), (2048, 100)]
 
@@ -92,20 +92,3 @@ def test_measurements_that_cannot_be_are_refused_by_place(bad):
 def test_prediction_refuses_spans_that_cannot_be(prefix, tokens):
     with pytest.raises(InvalidInputError, match="cannot be prefilled"):
         RecomputeCost(0.1, 0.1, 0.1).predict(prefix, tokens)
-
-
-def test_throughput_is_the_last_chunks_in_bits_per_second():
-    estimator = ThroughputEstimator()
-    assert estimator.bps is None
-
-    estimator.add(1_000_000, 4.0)
-    assert estimator.bps == 2e6
-
-    estimator.add(500, 0.5)
-    assert estimator.bps == 8000
-
-
-@pytest.mark.parametrize(("size_bytes", "seconds"), [(1, 0.0), (1, -1.0), (1, float("inf")), (-1, 1.0)])
-def test_throughput_refuses_what_was_no_transfer(size_bytes, seconds):
-    with pytest.raises(InvalidInputError, match="no throughput"):
-        ThroughputEstimator().add(size_bytes, seconds)
