@@ -24,6 +24,7 @@ from .estimators import ESTIMATORS, ThroughputEstimator, make_estimator
 from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
+from .link_use import LinkKnowledge
 from .load_session import CancelFetch, EventLog, Fetch, LoadLimits, LoadSession, Prefill
 from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
@@ -67,6 +68,7 @@ __all__ = [
     "KVShape",
     "LanguageModel",
     "LinkForecast",
+    "LinkKnowledge",
     "LoadCosts",
     "LoadLimits",
     "LoadSession",

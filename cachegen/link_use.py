@@ -1,5 +1,7 @@
 """What a load learns of the link while it uses it: round trips, and the rate while something is asked for."""
 
+from dataclasses import dataclass
+
 from cachegen.estimators import ThroughputEstimator
 
 # Silence that is no stall: a server's thinking, a scheduler's hiccup.
@@ -10,6 +12,22 @@ _MARGIN_S = 0.05
 _WINDOW_S = 0.5
 
 
+@dataclass(frozen=True)
+class LinkKnowledge:
+    """What is known of a link when a load begins, from loads before it.
+
+    Parameters
+    ----------
+    throughput_bps : float or None
+        Mean while it was in use, in bits per second.
+    rtt_s : float
+        Between asking for an object and its first byte; 0 if unknown.
+    """
+
+    throughput_bps: float | None = None
+    rtt_s: float = 0.0
+
+
 class LinkUse:
     """Tells the estimator of every moment in use, and knows when the next request is due.
 
@@ -17,19 +35,27 @@ class LinkUse:
     ----------
     estimator : ThroughputEstimator
         To be told.
-    rtt_s : float
-        As far as it is known from before; 0 if it is not.
+    known : LinkKnowledge
+        From before.
     """
 
-    def __init__(self, estimator: ThroughputEstimator, rtt_s: float) -> None:
+    def __init__(self, estimator: ThroughputEstimator, known: LinkKnowledge) -> None:
         self._estimator = estimator
-        self.rtt_s = rtt_s
+        self.rtt_s = known.rtt_s
+        if known.throughput_bps is not None:
+            estimator.expect(known.throughput_bps)
+        self._used_bytes, self._used_s = 0, 0.0
         self._idle = True
         # Up to when time in use has been accounted for; in the future while an answer cannot be there yet.
         self._seen_s = 0.0
         self._uncounted_bytes = 0
         self._last_end_s = 0.0
         self._recent: list[tuple[float, int]] = []
+
+    @property
+    def knowledge(self) -> LinkKnowledge:
+        """What this use has taught."""
+        return LinkKnowledge(8 * self._used_bytes / self._used_s if self._used_s else None, self.rtt_s)
 
     def request(self, now_s: float) -> None:
         """An object is asked for."""
@@ -78,4 +104,6 @@ class LinkUse:
         self._uncounted_bytes += size_bytes
         if now_s > self._seen_s:
             self._estimator.add_piece(self._uncounted_bytes, now_s - self._seen_s)
+            self._used_bytes += self._uncounted_bytes
+            self._used_s += now_s - self._seen_s
             self._seen_s, self._uncounted_bytes = now_s, 0

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream, Transfer
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import ThroughputEstimator
-from cachegen.link_use import LinkUse
+from cachegen.link_use import LinkKnowledge, LinkUse
 
 # An object that failed as often is not asked for again; its chunk is recomputed.
 _MAX_FAILURES = 2
@@ -111,7 +111,7 @@ class LoadSession:
     controller : Controller
         Decides how each one comes.
     estimator : ThroughputEstimator
-        Its notion of the link; may know it from before.
+        Its notion of the link; new.
     deadline_s : float
         When the load should have ended, on the clock of all other times here: seconds since the request's arrival.
     log : EventLog
@@ -119,8 +119,8 @@ class LoadSession:
         ``recompute`` events.
     limits : LoadLimits, optional
         Default: those of the class.
-    rtt_s : float
-        Between asking for an object and its first byte, as far as it is known; 0 if it is not.
+    known : LinkKnowledge, optional
+        Of the link, from loads before; default: nothing.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class LoadSession:
         deadline_s: float,
         log: EventLog,
         limits: LoadLimits | None = None,
-        rtt_s: float = 0.0,
+        known: LinkKnowledge | None = None,
     ) -> None:
         for chunk in chunks:
             for name in controller.encodings:
@@ -150,7 +150,7 @@ class LoadSession:
         self._chunks = [_Chunk(options) for options in chunks]
         self._controller, self._estimator, self._log = controller, estimator, log
         self._deadline_s, self._limits = deadline_s, limits or LoadLimits()
-        self._link = LinkUse(estimator, rtt_s)
+        self._link = LinkUse(estimator, known or LinkKnowledge())
         self._compute_free_s = 0.0
         self._failures_in_a_row = 0
         self._fetch_from_s = 0.0
@@ -165,6 +165,11 @@ class LoadSession:
     def chunk_sources(self) -> tuple[str, ...]:
         """How each chunk came: an encoding's name or ``recompute``."""
         return tuple(chunk.source for chunk in self._chunks)
+
+    @property
+    def link(self) -> LinkKnowledge:
+        """What this load has learnt of the link."""
+        return self._link.knowledge
 
     def commands(self, now_s: float) -> list[Command]:
         """Return what to do now; ask again after every event, and a few times a second without any."""

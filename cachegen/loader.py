@@ -8,8 +8,9 @@ from cachegen.assembly import Assembly
 from cachegen.chunking import unpack_tokens
 from cachegen.controllers import ChunkOptions, Controller
 from cachegen.errors import MismatchError
-from cachegen.estimators import ThroughputEstimator, make_estimator
+from cachegen.estimators import make_estimator
 from cachegen.kv_cache import KVCache
+from cachegen.link_use import LinkKnowledge
 from cachegen.load_run import LoadRun
 from cachegen.load_session import EventLog, LoadLimits, LoadSession
 from cachegen.manifest import (
@@ -47,11 +48,24 @@ class LoadCosts:
 
 @dataclass(frozen=True)
 class LoadedContext:
-    """A context in memory, how each of its chunks came there (an encoding's name or ``recompute``), and bytes in vain."""
+    """A context in memory.
+
+    Parameters
+    ----------
+    cache : KVCache
+        Its keys and values.
+    chunk_sources : tuple of str
+        How each chunk came there: an encoding's name or ``recompute``.
+    wasted_bytes : int
+        Bytes that arrived in vain.
+    link : LinkKnowledge
+        What was learnt of the link, for the next load.
+    """
 
     cache: KVCache
     chunk_sources: tuple[str, ...]
     wasted_bytes: int
+    link: LinkKnowledge
 
 
 class ContextLoader:
@@ -94,7 +108,7 @@ class ContextLoader:
         slo_s: float,
         clock: StageClock,
         room_tokens: int = 0,
-        estimator: ThroughputEstimator | None = None,
+        known: LinkKnowledge | None = None,
     ) -> LoadedContext:
         """Load a context.
 
@@ -115,8 +129,8 @@ class ContextLoader:
             Of the request; charged with the load's stages.
         room_tokens : int
             Room to leave behind the context for question and answer.
-        estimator : ThroughputEstimator, optional
-            May know the link from before. Default: a new one of the controller's kind.
+        known : LinkKnowledge, optional
+            Of the link, from loads before; default: nothing.
 
         Raises
         ------
@@ -132,17 +146,18 @@ class ContextLoader:
         session = LoadSession(
             self._options(manifest, encodings),
             controller,
-            estimator or make_estimator(controller.estimator),
+            make_estimator(controller.estimator),
             slo_s - self._costs.reserve_s,
             self._log,
             self._limits,
+            known,
         )
         try:
             await LoadRun(session, assembly, self._source, manifest, clock).run()
             assembly.finish()
         finally:
             await assembly.close()
-        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes)
+        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link)
 
     async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int]]:
         """Fetch manifest and tokens side by side, one round trip for both."""

@@ -99,6 +99,9 @@ class Experiment:
             "context": request.context,
             "method": method,
             "arrival_s": arrival_s,
+            # for the one method that may know what the link will do
+            "trace": self._config.trace,
+            "trace_offset_s": request.trace_offset_s,
             "slo_s": self._config.slo_s,
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,

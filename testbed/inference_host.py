@@ -17,6 +17,7 @@ from cachegen import (
     ContextLoader,
     HttpSource,
     InvalidInputError,
+    LinkKnowledge,
     LoadedContext,
     Stage,
     StageClock,
@@ -26,6 +27,8 @@ from cachegen import (
 )
 from testbed.methods import make_method
 from testbed.prepare import Prepared, prepare
+from testbed.trace import load_trace
+from testbed.virtual_link import LinkFuture
 
 
 class Answers:
@@ -41,10 +44,13 @@ class Answers:
         self._stream.flush()
 
 
-async def serve_request(prepared: Prepared, message: dict[str, Any], answer: Answers) -> None:
+async def serve_request(
+    prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
+) -> None:
     """Serve one request at its scheduled arrival, then compare its cache with the uncompressed one.
 
-    TTFT runs from ``arrival_s`` to the choice of the first token; the comparison comes after.
+    TTFT runs from ``arrival_s`` to the choice of the first token; the comparison comes after. ``links`` holds what each
+    method has learnt of the link so far.
     """
     context = prepared.contexts[message["context"]]
     method = make_method(message["method"])
@@ -62,14 +68,22 @@ async def serve_request(prepared: Prepared, message: dict[str, Any], answer: Ans
         )
 
     loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log)
-    controller = make_controller(method.controller, method.encodings)
+    future = LinkFuture(load_trace(message["trace"]), message["trace_offset_s"])
+    controller = make_controller(method.controller, method.encodings, future)
     await asyncio.sleep(max(0.0, message["arrival_s"] - time.monotonic()))
     result: dict[str, Any] = {"status": "ok", "error": ""}
     try:
         async with asyncio.timeout(message["timeout_s"]):
             loaded = await loader.load(
-                context.key, controller, method.encodings, message["slo_s"], clock, len(context.question_ids)
+                context.key,
+                controller,
+                method.encodings,
+                message["slo_s"],
+                clock,
+                len(context.question_ids),
+                links.get(method.name),
             )
+        links[method.name] = loaded.link
         first_token = _first_token(prepared, loaded, context.question_ids, clock)
     except TimeoutError:
         result |= {"status": "timed_out", "error": f"not done after {message['timeout_s']} s"}
@@ -80,6 +94,7 @@ async def serve_request(prepared: Prepared, message: dict[str, Any], answer: Ans
         result |= {
             "ttft_ms": 1e3 * sum(stages_s.values()),
             "stages_ms": {str(stage): 1e3 * spent_s for stage, spent_s in stages_s.items()},
+            "wasted_bytes": loaded.wasted_bytes,
             "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
             "first_token": first_token,
             **_quality(prepared, loaded, context.index),
@@ -116,8 +131,9 @@ def main() -> None:
 def _run(messages: TextIO, answer: Answers) -> None:
     prepared = prepare(json.loads(messages.readline()), _progress(answer))
     answer("ready", **prepared.summary())
+    links: dict[str, LinkKnowledge] = {}
     for line in messages:
-        asyncio.run(serve_request(prepared, json.loads(line), answer))
+        asyncio.run(serve_request(prepared, json.loads(line), answer, links))
 
 
 def _progress(answer: Answers) -> Callable[[str, int, int], None]:

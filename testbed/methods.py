@@ -37,6 +37,12 @@ METHODS: dict[str, Method] = {
     "cachegen-repo": Method("cachegen-repo", _ladder("cachegen-repo"), "paper"),
     # the same over the levels of this project's own codec
     "transform": Method("transform", _ladder("transform"), "paper"),
+    # recomputation and streaming towards each other, and the same by one who knows what the link will do
+    **{
+        f"{codec}-{controller}": Method(f"{codec}-{controller}", _ladder(codec), controller)
+        for codec in ("cachegen", "transform")
+        for controller in ("meet", "oracle")
+    },
     # one encoding throughout: raw, quant8, cachegen-0, transform-0 ...
     **{str(encoding): Method(str(encoding), (str(encoding),), f"fixed:{encoding}") for encoding in ENCODINGS},
 }

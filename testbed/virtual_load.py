@@ -13,6 +13,7 @@ from cachegen import (
     Controller,
     EventLog,
     Fetch,
+    LinkKnowledge,
     LoadSession,
     Prefill,
     ThroughputEstimator,
@@ -49,6 +50,7 @@ class VirtualResult:
     chunk_sources: tuple[str, ...]
     received_bytes: int
     wasted_bytes: int
+    link: LinkKnowledge
 
 
 def run_virtual_load(
@@ -61,6 +63,7 @@ def run_virtual_load(
     costs: VirtualCosts,
     log: EventLog,
     give_up_s: float = 600.0,
+    known: LinkKnowledge | None = None,
 ) -> VirtualResult:
     """Load a context; the index has arrived after one round trip.
 
@@ -82,8 +85,10 @@ def run_virtual_load(
         Receives the session's events.
     give_up_s : float
         When a load that does not end is given up.
+    known : LinkKnowledge, optional
+        Of the link, from loads before.
     """
-    session = LoadSession(chunks, controller, estimator, slo_s - costs.reserve_s, log, rtt_s=rtt_s)
+    session = LoadSession(chunks, controller, estimator, slo_s - costs.reserve_s, log, known=known)
     course = _Course(session, chunks, link, costs)
     now_s = rtt_s
     link.advance(now_s)
@@ -92,7 +97,11 @@ def run_virtual_load(
         now_s += TICK_S
         course.observe(now_s)
     return VirtualResult(
-        now_s + costs.question_s, session.chunk_sources, round(course.received_bytes), session.wasted_bytes
+        now_s + costs.question_s,
+        session.chunk_sources,
+        round(course.received_bytes),
+        session.wasted_bytes,
+        session.link,
     )
 
 

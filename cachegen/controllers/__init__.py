@@ -15,7 +15,7 @@ from cachegen.controllers.base import (
     Transfer,
 )
 from cachegen.controllers.fixed import FixedController
-from cachegen.controllers.meet import MeetController
+from cachegen.controllers.meet import TARGET_SHARE, MeetController
 from cachegen.controllers.oracle import OracleController
 from cachegen.controllers.paper import PaperController
 from cachegen.controllers.plan import LinkForecast
@@ -56,8 +56,11 @@ def _make_paper(argument: str, encodings: Sequence[str], forecast: LinkForecast 
 
 
 def _make_meet(argument: str, encodings: Sequence[str], forecast: LinkForecast | None) -> Controller:  # noqa: ARG001 - it measures
-    _refuse_argument("meet", argument)
-    return MeetController(encodings)
+    try:
+        target_share = float(argument) if argument else TARGET_SHARE
+    except ValueError as error:
+        raise InvalidInputError(f"meet:{argument}: the share of the time left to spend is a number in 0..1") from error
+    return MeetController(encodings, target_share=target_share)
 
 
 def _make_oracle(argument: str, encodings: Sequence[str], forecast: LinkForecast | None) -> Controller:
@@ -84,7 +87,8 @@ CONTROLLERS: dict[str, Callable[[str, Sequence[str], LinkForecast | None], Contr
 
 
 def make_controller(spec: str, encodings: Sequence[str], forecast: LinkForecast | None = None) -> Controller:
-    """Make the controller that ``spec`` names: ``text``, ``fixed:<encoding>``, ``paper``, ``meet`` or ``oracle``.
+    """Make the controller that ``spec`` names: ``text``, ``fixed:<encoding>``, ``paper``, ``meet``, ``meet:<share>``
+    or ``oracle``.
 
     Parameters
     ----------

@@ -36,12 +36,12 @@ class MeetController:
     forecast
         What the link will do; default: it keeps the estimated throughput.
     target_share
-        Share of the time left that a plan may take.
+        Share of the time left that a plan may take, from 0 (the plan that ends first, whatever its quality) to 1.
 
     Raises
     ------
     InvalidInputError
-        The ladder is empty.
+        The ladder is empty, or the share is none.
     """
 
     estimator = "two-speed"
@@ -51,6 +51,8 @@ class MeetController:
     ) -> None:
         if not encodings:
             raise InvalidInputError("this controller needs at least one encoding to choose from")
+        if not 0 <= target_share <= 1:
+            raise InvalidInputError(f"the share of the time left to spend must be in 0..1, not {target_share}")
         self.encodings = tuple(encodings)
         self._forecast, self._target_share = forecast, target_share
 
@@ -96,12 +98,14 @@ class MeetController:
     def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
         """Nothing is known of the link: begin at both ends, with one object of the medium level."""
         first, last = state.remaining[0], state.remaining[-1]
+        in_time = first.recompute_s <= self._target_share * state.remaining_s
         ladder = [name for name in self.encodings if name in last.sizes_bytes]
         recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
         stream = ladder and not (first is last and recompute_s <= state.remaining_s)
         if stream and state.may_fetch and not state.in_flight:
             name = ladder[len(ladder) // 2]
             return Decision(last.index, Stream(name), finish_s, "no throughput measured yet: medium, from the back")
-        if state.may_recompute and (first is not last or not stream):
+        # a prefill once begun is carried through: none that would take the time that the link may not need
+        if state.may_recompute and (not stream or (first is not last and in_time)):
             return Decision(first.index, Recompute(), finish_s, "no throughput measured yet: from the front")
         return None

@@ -18,6 +18,10 @@ class ThroughputEstimator(Protocol):
         """Bits per second; ``None`` before anything is known."""
         ...
 
+    def expect(self, bps: float) -> None:
+        """Begin with what is known from before; the first observations outweigh it."""
+        ...
+
     def add_piece(self, size_bytes: int, seconds: float) -> None:
         """Take note of bytes (perhaps none) that arrived within ``seconds`` in which the link was in use."""
         ...

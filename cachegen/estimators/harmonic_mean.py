@@ -20,6 +20,11 @@ class HarmonicMeanEstimator:
             return None
         return len(self._seconds_per_bit) / sum(self._seconds_per_bit)
 
+    def expect(self, bps: float) -> None:
+        """Take it for the throughput of one object."""
+        if bps > 0:
+            self._seconds_per_bit.append(1 / bps)
+
     def add_piece(self, size_bytes: int, seconds: float) -> None:
         """Let parts pass: only whole objects count."""
 

@@ -9,6 +9,10 @@ class LastChunkEstimator:
     def __init__(self) -> None:
         self.bps: float | None = None
 
+    def expect(self, bps: float) -> None:
+        """Answer with this until a chunk was streamed."""
+        self.bps = bps
+
     def add_piece(self, size_bytes: int, seconds: float) -> None:
         """Let parts pass: only a whole object counts."""
 

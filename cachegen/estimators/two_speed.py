@@ -29,6 +29,10 @@ class TwoSpeedEstimator:
             return None
         return min(average.value for average in self._averages)
 
+    def expect(self, bps: float) -> None:
+        """Take it for the first tenth of a second in use."""
+        self._add(bps * LEAST_S, LEAST_S)
+
     def add_piece(self, size_bytes: int, seconds: float) -> None:
         """Take bytes into both averages.
 
@@ -38,12 +42,15 @@ class TwoSpeedEstimator:
             Less than no bytes, or no time.
         """
         check_observation(size_bytes, seconds)
-        self._seconds += seconds
-        for average in self._averages:
-            average.add(8 * size_bytes, seconds)
+        self._add(8 * size_bytes, seconds)
 
     def add_transfer(self, size_bytes: int, seconds: float) -> None:
         """Nothing new: its pieces are known."""
+
+    def _add(self, bits: float, seconds: float) -> None:
+        self._seconds += seconds
+        for average in self._averages:
+            average.add(bits, seconds)
 
 
 class _Average:
