@@ -17,7 +17,7 @@ DESCRIPTION = (
 _LIMITS = {
     "max_connections": "connections at once; one more is refused at once",
     "idle_s": "seconds for a whole request to arrive",
-    "stall_s": "seconds for a client to take each half MiB",
+    "stall_s": "seconds for a client to take each MiB",
     "request_s": "seconds for a whole answer",
     "grace_s": "seconds for answers to end after SIGTERM",
 }

@@ -28,7 +28,7 @@ class ServerOptions:
     idle_s: float = 75.0
     """Time for a whole request to arrive, from the connection's begin or from the last answer."""
     stall_s: float = 60.0
-    """Time for the client to take each half MiB of an answer."""
+    """Time for the client to take each MiB of an answer."""
     request_s: float = 600.0
     """Time for a whole answer."""
     grace_s: float = 5.0
