@@ -6,8 +6,9 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, overload
 
+from cachegen.batch import generate_batch
 from cachegen.chunking import chunk_spans
 from cachegen.container import ChunkIdentity, unpack
 from cachegen.controllers import make_controller
@@ -58,33 +59,73 @@ def calculate_kv(model: LanguageModel, context: str | Sequence[int], chunk_token
     return cache
 
 
-def generate_with_kv(model: LanguageModel, cache: KVCache, question: str | Sequence[int], **options: Any) -> Generation:
-    """Answer a question about a context whose KV cache is at hand; the cache is left as it was.
+@overload
+def generate_with_kv(
+    model: LanguageModel, cache: KVCache, question: str | Sequence[int], **options: Any
+) -> Generation: ...
+
+
+@overload
+def generate_with_kv(
+    model: LanguageModel, cache: Sequence[KVCache], question: Sequence[str | Sequence[int]], **options: Any
+) -> list[Generation]: ...
+
+
+def generate_with_kv(
+    model: LanguageModel,
+    cache: KVCache | Sequence[KVCache],
+    question: str | Sequence[int] | Sequence[str | Sequence[int]],
+    **options: Any,
+) -> Generation | list[Generation]:
+    """Answer a question about a context whose KV cache is at hand, or several side by side; caches stay as they were.
 
     Parameters
     ----------
-    cache : KVCache
-        From :func:`calculate_kv` or :func:`get_kv`.
-    question : str or sequence of int
+    cache : KVCache or sequence of KVCache
+        From :func:`calculate_kv` or :func:`get_kv`. Several make a batch, of any lengths; one of them may stand in it
+        more than once.
+    question : str or sequence of int; for several caches, a sequence of them
         What follows the context.
     **options
         For transformers' ``generate``: ``max_new_tokens=64``, ``do_sample=False`` ...
 
     Returns
     -------
-    Generation
-        With an uncompressed cache, the very tokens that ``generate`` gives on context and question together.
+    Generation or list of Generation
+        With an uncompressed cache, the very tokens that ``generate`` gives on context and question together; sampled
+        ones if torch's random state is the same. Of a batch, each row's greedy tokens are those of the row alone, up to
+        rounding; sampled ones are those of ``generate`` on the left-padded batch.
 
     Raises
     ------
     InvalidInputError
         No question, or an option that transformers does not know or that cannot be followed: it needs several
-        sequences, it says what the cache says, or it leads beyond what the model was made for.
+        sequences, it says what the cache says, it leads beyond what the model was made for, or, in a batch, it would
+        count padding.
     MismatchError
-        The cache is another model's.
+        A cache is another model's.
+    UnsupportedModelError
+        A batch for a model that counts positions by the cache's length.
+
+    Notes
+    -----
+    A batch copies its caches: rows x tokens of the longest context and question, each token of the size it has in the
+    cache. As in transformers, each new token copies one layer after the other, so one layer is there twice at a time.
     """
-    question_ids = model.tokenize(question) if isinstance(question, str) else list(question)
-    token_ids = model.generate(cache, question_ids, **options)
+    if isinstance(cache, KVCache):
+        question_ids = _question_ids(model, cast("str | Sequence[int]", question))
+        return _generation(model, model.generate(cache, question_ids, **options))
+    if isinstance(question, str):
+        raise InvalidInputError("several caches need a sequence of questions, one for each")
+    questions = [_question_ids(model, each) for each in cast("Sequence[str | Sequence[int]]", question)]
+    return [_generation(model, token_ids) for token_ids in generate_batch(model, cache, questions, **options)]
+
+
+def _question_ids(model: LanguageModel, question: str | Sequence[int]) -> list[int]:
+    return model.tokenize(question) if isinstance(question, str) else list(question)
+
+
+def _generation(model: LanguageModel, token_ids: list[int]) -> Generation:
     return Generation(token_ids, model.detokenize(token_ids))
 
 

@@ -1,13 +1,13 @@
 """The KV cache of one sequence in one buffer that chunks are written into and transformers reads in place."""
 
-import threading
 from collections.abc import Sequence
 
 import torch
-from transformers.cache_utils import Cache, DummyLayer, DynamicLayer
+from transformers.cache_utils import Cache, DummyLayer, DynamicCache
 
 from cachegen.errors import InvalidInputError, UnsupportedModelError
 from cachegen.kv import KVShape
+from cachegen.kv_buffer import KVBuffer, KVBufferLayer, dynamic_cache
 
 _SMALLEST_CAPACITY_TOKENS = 64
 
@@ -34,9 +34,15 @@ class KVCache:
     Attributes
     ----------
     past : transformers.Cache
-        What ``model(..., cache=...)`` and ``model.generate(..., cache=...)`` take; it shares the buffer.
+        What ``model(..., cache=...)`` and ``model.generate(..., cache=...)`` of transformers take for one sequence. It
+        shares the buffer, so that they write behind the tokens held; :meth:`truncate` forgets what they wrote. For
+        beams, batches and all else, :meth:`to_dynamic_cache` gives a copy.
     token_ids : list of int
         The tokens whose keys and values are held.
+
+    Notes
+    -----
+    ``copy.deepcopy`` copies a cache with its buffer, spare room and all.
     """
 
     def __init__(
@@ -48,13 +54,13 @@ class KVCache:
         model_fingerprint: bytes = b"",
         sharing_layers: int = 0,
     ) -> None:
-        self.shape, self.model_fingerprint = shape, model_fingerprint
+        self.shape, self.model_fingerprint, self.sharing_layers = shape, model_fingerprint, sharing_layers
         self.token_ids: list[int] = []
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
         # a tensor made in inference mode could not be written outside of it
         with torch.inference_mode(False):
-            self._buffer = _Buffer(torch.empty(size, dtype=dtype, device=device))
-        self._layers = [_BufferLayer(self._buffer, index) for index in range(shape.num_layers)]
+            self._buffer = KVBuffer(torch.empty(size, dtype=dtype, device=device))
+        self._layers = [KVBufferLayer(self._buffer, index) for index in range(shape.num_layers)]
         self.past = Cache(layers=[*self._layers, *(DummyLayer() for _ in range(sharing_layers))])
 
     @property
@@ -155,6 +161,46 @@ class KVCache:
             )
         return self._buffer.tensor[:, :, :, first_token:end_token].transpose(2, 3).contiguous()
 
+    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one layer, each ``[1, kv_heads, tokens, head_dim]``; they share the buffer."""
+        return self._layers[layer].keys, self._layers[layer].values
+
+    def to_dynamic_cache(self, batch_size: int = 1) -> DynamicCache:
+        """Copy the tokens held into a cache of transformers' own kind, for any use of it.
+
+        What is done with the copy leaves this cache as it is: beam search, several sequences, assisted generation,
+        ``crop``, ``reset``. ``generate`` takes it with the tokens held and the new ones as ``input_ids``::
+
+            ids = torch.tensor([cache.token_ids + question_ids])
+            network.generate(ids, cache=cache.to_dynamic_cache(4), num_beams=4)
+
+        Assisted generation takes the question alone as ``input_ids``, with an ``attention_mask`` of all tokens: its
+        first step (in transformers 5.24) runs all that it is given, also what the cache holds.
+
+        Parameters
+        ----------
+        batch_size : int
+            Copies of the sequence, side by side: as many as ``num_beams`` or ``num_return_sequences``.
+
+        Returns
+        -------
+        transformers.DynamicCache
+            Of the size of the tokens held, ``batch_size`` times; layers that slide hold them all.
+
+        Raises
+        ------
+        InvalidInputError
+            ``batch_size`` is less than 1.
+        """
+        if batch_size < 1:
+            raise InvalidInputError(f"batch_size is {batch_size}; must be at least 1")
+        held = (self.held(layer) for layer in range(self.shape.num_layers))
+        # the layers copy what they are given
+        return dynamic_cache(
+            ((keys.expand(batch_size, -1, -1, -1), values.expand(batch_size, -1, -1, -1)) for keys, values in held),
+            self.sharing_layers,
+        )
+
     def _check_chunk(self, kv: torch.Tensor, num_tokens: int) -> None:
         if tuple(kv.shape) != self.shape.chunk_shape(num_tokens):
             raise InvalidInputError(
@@ -164,76 +210,3 @@ class KVCache:
     def _set_length(self, num_tokens: int) -> None:
         for layer in self._layers:
             layer.num_tokens = num_tokens
-
-
-class _Buffer:
-    """The tensor that all layers share, ``[layers, 2, kv_heads, capacity, head_dim]``; it grows when asked.
-
-    Writing and growing exclude each other, since what is written while the tensor is copied would be lost. A layer at a
-    time, so that a pass of the model waits for one layer of another thread's chunk at most.
-    """
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self._lock = threading.Lock()
-
-    @property
-    def capacity_tokens(self) -> int:
-        return self.tensor.shape[3]
-
-    def reserve(self, num_tokens: int) -> None:
-        """Make room for ``num_tokens`` in all; grows by half at least, so that appending stays linear."""
-        with self._lock:
-            capacity = self.capacity_tokens
-            if num_tokens <= capacity:
-                return
-            size = list(self.tensor.shape)
-            size[3] = max(num_tokens, capacity + capacity // 2)
-            # as where the first one is made: a forward pass is in inference mode
-            with torch.inference_mode(False):
-                grown = self.tensor.new_empty(size)
-            grown[:, :, :, :capacity] = self.tensor
-            self.tensor = grown
-
-    def write(self, layer: int, first_token: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write one layer's keys and values, each ``[kv_heads, tokens, head_dim]``, where there is room."""
-        end_token = first_token + keys.shape[1]
-        with self._lock:
-            self.tensor[layer, 0, :, first_token:end_token] = keys
-            self.tensor[layer, 1, :, first_token:end_token] = values
-
-
-class _BufferLayer(DynamicLayer):  # type: ignore[misc]  # transformers publishes no types
-    """One layer as transformers sees it; writes in place where DynamicLayer would copy the whole past.
-
-    Its keys and values are looked up in the buffer each time, so that they are never those of a tensor outgrown.
-    """
-
-    def __init__(self, buffer: _Buffer, index: int) -> None:
-        # not the parent's, which sets the keys and values that are computed here
-        self._buffer, self._index = buffer, index
-        self.device = buffer.tensor.device
-        self.is_initialized = True
-        self.num_tokens = 0
-
-    @property
-    def keys(self) -> torch.Tensor:
-        return self._buffer.tensor[self._index, 0, None, :, : self.num_tokens]
-
-    @property
-    def values(self) -> torch.Tensor:
-        return self._buffer.tensor[self._index, 1, None, :, : self.num_tokens]
-
-    def get_seq_length(self) -> int:
-        return self.num_tokens
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: object, **__: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if key_states.shape[0] != 1:
-            raise InvalidInputError(f"a KVCache holds one sequence, not a batch of {key_states.shape[0]}")
-        end = self.num_tokens + key_states.shape[2]
-        self._buffer.reserve(end)
-        self._buffer.write(self._index, self.num_tokens, key_states[0], value_states[0])
-        self.num_tokens = end
-        return self.keys, self.values

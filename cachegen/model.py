@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.cache_utils import Cache
 
 from cachegen.errors import CachegenError, InvalidInputError, MismatchError, UnsupportedModelError
-from cachegen.generation_options import check_options
+from cachegen.generation_options import Settings
 from cachegen.kv_cache import KVCache
 from cachegen.model_fingerprint import fingerprint_of
 from cachegen.model_lengths import longest_sequence
@@ -138,16 +139,51 @@ class LanguageModel:
         MismatchError
             The cache is another model's.
         """
+        ids = self.prompt(cache, question_ids)
+        Settings(options, self._model.generation_config).check(ids.shape[1], self.max_tokens)
+        try:
+            output = self.run_generate(ids, torch.ones_like(ids), cache.past, options)
+        finally:
+            # also when it is interrupted: the layers hold question and answer by then
+            cache.truncate(cache.num_tokens)
+        new: list[int] = output[0, ids.shape[1] :].tolist()
+        return new
+
+    def prompt(self, cache: KVCache, question_ids: Sequence[int]) -> torch.Tensor:
+        """Cached tokens and a question, checked, ``[1, tokens]``.
+
+        Raises
+        ------
+        InvalidInputError
+            No question, one outside the vocabulary, or longer than the model takes.
+        MismatchError
+            The cache is another model's.
+        """
         if not question_ids:
             raise InvalidInputError("generation needs at least one token behind the cached ones")
         self.check_cache(cache)
-        ids = self._ids([*cache.token_ids, *question_ids], past=0)
-        check_options(options, ids.shape[1], self.max_tokens, self._model.generation_config)
+        return self._ids([*cache.token_ids, *question_ids], past=0)
+
+    def run_generate(
+        self, ids: torch.Tensor, attention_mask: torch.Tensor, past: Cache, options: dict[str, Any]
+    ) -> torch.Tensor:
+        """Call transformers' ``generate`` on prompts and a cache of all their tokens but the last ones.
+
+        Returns
+        -------
+        torch.Tensor
+            Prompts and new tokens, ``[rows, tokens]``.
+
+        Raises
+        ------
+        InvalidInputError
+            An option that transformers refuses.
+        """
         try:
-            output = self._model.generate(
+            output: torch.Tensor = self._model.generate(
                 ids,
-                attention_mask=torch.ones_like(ids),
-                cache=cache.past,
+                attention_mask=attention_mask,
+                cache=past,
                 use_cache=True,
                 return_dict_in_generate=False,
                 **options,
@@ -156,11 +192,7 @@ class LanguageModel:
             raise
         except (ValueError, TypeError, AttributeError, NotImplementedError) as error:
             raise InvalidInputError(f"generate with {', '.join(options) or 'no options'}: {error}") from error
-        finally:
-            # also when it is interrupted: the layers hold question and answer by then
-            cache.truncate(cache.num_tokens)
-        new: list[int] = output[0, ids.shape[1] :].tolist()
-        return new
+        return output
 
     @torch.inference_mode()
     def _check_continuation(self) -> None:

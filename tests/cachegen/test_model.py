@@ -130,6 +130,8 @@ def test_generation_needs_a_question():
         ({"max_length": 513}, "may grow to 513"),
         ({"num_beams": 2}, "num_beams is 2; a KV cache holds one sequence"),
         ({"num_return_sequences": 3, "do_sample": True}, "num_return_sequences is 3"),
+        ({"assistant_model": tiny_llama().network}, "assistant_model asks for assisted generation"),
+        ({"prompt_lookup_num_tokens": 2}, "would run the context again behind its cache"),
         ({"use_cache": False}, "use_cache follows from the cache"),
         ({"attention_mask": None}, "attention_mask follows from the cache"),
         ({"past_key_values": None}, "past_key_values follows from the cache"),
