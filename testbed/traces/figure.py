@@ -22,9 +22,10 @@ def plot_trace(trace: Trace, path: Path, *, as_svg: bool) -> None:
     with context({"svg.hashsalt": "trace", "svg.fonttype": "none", "path.simplify": True}):
         figure = _draw(trace)
         (FigureCanvasSVG if as_svg else FigureCanvasAgg)(figure)
-        figure.savefig(
-            path, format="svg" if as_svg else "png", dpi=_DPI, metadata={"Date": None} if as_svg else {"Software": None}
-        )
+        if as_svg:
+            figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        else:
+            figure.savefig(path, format="png", dpi=_DPI)
 
 
 def _draw(trace: Trace) -> Figure:
@@ -58,7 +59,8 @@ def _outages(trace: Trace) -> list[tuple[float, float]]:
     spans: list[tuple[float, float]] = []
     ends_s = (*trace.times_s[1:], trace.period_s)
     for start_s, end_s, rate_mbps in zip(trace.times_s, ends_s, trace.rates_mbps, strict=True):
-        if rate_mbps == 0:
-            touches = bool(spans) and spans[-1][1] == start_s
-            spans[-1:] = [(spans[-1][0], end_s)] if touches else [*spans[-1:], (start_s, end_s)]
+        if rate_mbps == 0 and spans and spans[-1][1] == start_s:
+            spans[-1] = (spans[-1][0], end_s)
+        elif rate_mbps == 0:
+            spans.append((start_s, end_s))
     return spans

@@ -105,6 +105,7 @@ def record(source: Source, pieces: Sequence[Piece], notes: Iterable[str] = ()) -
     if len(pieces) == 1:
         ends_s = [max(CONSTANT_PERIOD_S, ends_s[0])]
     delays_ms = [piece.delay_ms for piece in pieces if piece.delay_ms is not None]
+    assert len(delays_ms) in (0, len(pieces)), "a delay for each piece, or for none"
     return Recording(
         times_s=(0.0, *ends_s[:-1]),
         rates_mbps=tuple(piece.rate_mbps for piece in pieces),
