@@ -1,6 +1,7 @@
 """The text of a trace file: bytes from outside become lines and numbers, or an error that names the place."""
 
 import csv
+import io
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -60,15 +61,9 @@ class Source:
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines that are not blank, one at a time: a list of them would take many times the text."""
-        start, number = 0, 0
-        while start < len(self.text):
-            end = self.text.find("\n", start)
-            end = len(self.text) if end < 0 else end
-            number += 1
-            line = self.text[start:end].strip()
-            if line:
-                yield Line(number, line)
-            start = end + 1
+        for number, line in enumerate(io.StringIO(self.text, newline=None), start=1):
+            if text := line.strip():
+                yield Line(number, text)
 
     def head(self, count: int = 20) -> list[Line]:
         """Return the first lines that are not blank, by which a format is recognised."""

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cachegen.errors import UnknownNameError
 from testbed.errors import TraceError
@@ -249,8 +251,8 @@ def test_latency_of_sabre_is_a_round_trip():
 
 def test_what_is_left_out_is_said():
     assert read(FILES["g-nettrack"][0])[1].notes == (
-        "1 rows of another State than D (downloading) are left out",
-        "1 rows without a DL_bitrate are left out",
+        "rows left out, of another State than D (downloading): 1",
+        "rows left out, without a DL_bitrate: 1",
     )
     assert read(FILES["starlink-autobahn"][0])[1].notes == ("8.000 s in which nothing was measured are left out",)
     gap = "1 5000 1 1 9 1000\n9 12000 1 1 9 1000\n"
@@ -270,6 +272,22 @@ def test_a_gzip_bomb_and_a_cut_gzip_file_are_refused():
         read(gzip.compress(b"1\n2\n" * 100)[:-9])
     with pytest.raises(TraceError, match="a broken gzip file"):
         read(b"\x1f\x8b" + bytes(30))
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(sorted(FILES)), st.data())
+def test_a_damaged_file_is_read_or_refused_and_never_anything_else(case, data):
+    text = FILES[case][0]
+    at = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(0, 8))
+    junk = data.draw(st.text('0123456789.,-+eE_ \t\n"[]{}:NaInf\x00\ufeffé', max_size=8))
+    try:
+        _, recording = read(text[:at] + junk + text[at + cut :])
+    except TraceError:
+        return
+
+    assert 0 < mean_mbps(recording) <= 100_000
+    assert recording.period_s > recording.times_s[-1]
 
 
 def test_a_file_of_any_format_is_loaded_by_its_path_alone(tmp_path):

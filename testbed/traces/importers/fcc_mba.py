@@ -65,7 +65,7 @@ def _read(source: Source, series: str | None) -> Recording:
             continue
         pieces.append(Piece(source.place(row.number), span_us / 1e6, received_bytes * 8 / span_us))
     notes = ["the tests follow each other; the time between them is left out"]
-    notes += [f"{empty} rows that lasted no time are left out"] if empty else []
+    notes += [f"rows left out, that lasted no time: {empty}"] if empty else []
     return record(source, pieces, notes)
 
 

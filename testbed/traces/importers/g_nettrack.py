@@ -29,8 +29,8 @@ def _read(source: Source, _series: str | None) -> Recording:
             pieces.append(Piece(f"{place}, DL_bitrate", _ROW_S, source.number(row, "DL_bitrate") / 1e3))
     if not pieces:
         raise TraceError(f"trace {source.path}: no row has State {_DOWNLOADING} and a DL_bitrate")
-    notes = [f"{idle} rows of another State than D (downloading) are left out"] if idle else []
-    notes += [f"{missing} rows without a DL_bitrate are left out"] if missing else []
+    notes = [f"rows left out, of another State than D (downloading): {idle}"] if idle else []
+    notes += [f"rows left out, without a DL_bitrate: {missing}"] if missing else []
     return record(source, pieces, notes)
 
 
