@@ -114,3 +114,11 @@ def test_what_cannot_be_done_is_refused_with_status_2(traces, tmp_path):
     with pytest.raises(SystemExit) as stopped:
         main(["synth", "nope", "-o", "x.csv"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("arguments", ["list", "show lte"])
+def test_a_reader_that_has_seen_enough_ends_the_program_quietly(arguments):
+    command = f"{sys.executable} -m testbed.traces {arguments} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=TRACES_DIR.parent, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) in ((130, ""), (0, ""))

@@ -25,8 +25,11 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 def run(_options: argparse.Namespace) -> None:
     """See ``Command``."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    console.print(_traces())
-    console.print(_formats())
+    # written by us: rich would end the program in its own way where the reader has seen enough
+    with console.capture() as shown:
+        console.print(_traces())
+        console.print(_formats())
+    sys.stdout.write(shown.get())
 
 
 def _traces() -> Table:
