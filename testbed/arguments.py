@@ -26,7 +26,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_argument_group("what is compared")
-    what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or CSV file (default: lte)")
+    what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or a recording (default: lte)")
     what.add_argument(
         "--methods",
         default="text,quant8,quant4,cachegen",

@@ -22,7 +22,7 @@ class RunConfig:
     Parameters
     ----------
     trace : str
-        Name of a shipped trace, or path of a CSV file.
+        Name of a shipped trace, or path of a file of any format in ``testbed.traces.importers``.
     methods : tuple of str
         Ways to bring the context to the inference host, see ``testbed.methods``.
     slo_ms : float

@@ -57,6 +57,29 @@ def test_unknown_name_lists_the_known_ones():
     assert "lte" in trace_names()
 
 
+def test_a_name_that_is_a_file_here_is_told_apart_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("norway_bus_1").write_text("0.5 1\n1.5 3\n")
+
+    with pytest.raises(UnknownNameError, match=r"a file needs its path, as in \./norway_bus_1$"):
+        load_trace("norway_bus_1")
+    assert load_trace("./norway_bus_1").rates_mbps == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("file_name", "name"),
+    [
+        ("a.csv", "a"),
+        ("a.json.gz", "a"),
+        ("a.down", "a.down"),
+        ("bus_1", "bus_1"),
+        ("2010-09-13_1003CEST.json", "2010-09-13_1003CEST"),
+    ],
+)
+def test_a_trace_is_called_as_its_file_without_suffixes_that_say_nothing(file_name, name):
+    assert parse(HEADER + "0,1\n", file_name).name == name
+
+
 def test_missing_file_is_named_with_the_known_traces(tmp_path):
     with pytest.raises(TraceError, match=r"gone\.csv: No such file.*lte"):
         load_trace(tmp_path / "gone.csv")
@@ -65,9 +88,9 @@ def test_missing_file_is_named_with_the_known_traces(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the header must be"),
-        ("0,1\n", "line 1: the header must be .* not '0,1'"),
-        ("rate_mbps,time_s\n0,1\n", "line 1: the header must be"),
+        ("", "the file is empty"),
+        ("0,1\n", "line 1: '0,1' begins no known format.*; the header of csv must be time_s,rate_mbps"),
+        ("rate_mbps,time_s\n0,1\n", "line 1: 'rate_mbps,time_s' begins no known format"),
         (HEADER, "a header and no rows"),
         (HEADER + "0.5,1\n", "line 2, time_s: the first stamp must be 0, not 0.5"),
         (HEADER + "0,1\n1,2\n1,3\n", "line 4, time_s: 1 does not come after 1"),
@@ -80,9 +103,9 @@ def test_missing_file_is_named_with_the_known_traces(tmp_path):
         (HEADER + "0,1_0\n", "line 2, rate_mbps: 1_0 is not"),
         (HEADER + "0,\n", "line 2, rate_mbps: '' is not a number"),
         (HEADER + "0,1,2\n", "line 2: 3 values for the 2 columns"),
-        (HEADER + "0,2e7\n", "line 2, rate_mbps: 2e.07 is above 100000; the unit is Mbit/s"),
+        (HEADER + "0,2e7\n", "line 2, rate_mbps: 2e.07 Mbit/s is above 100000: is the unit right"),
         (HEADER + "0,0\n1,0\n", "every rate_mbps is 0"),
-        ("time_s,rate_mbps,delay_ms\n0,1,20000\n", "line 2, delay_ms: 20000 is above"),
+        ("time_s,rate_mbps,delay_ms\n0,1,20000\n", "line 2, delay_ms: a delay of 20000 ms is above 10000"),
         ("time_s,rate_mbps,delay_ms\n0,1,-1\n", "line 2, delay_ms: -1 is negative"),
     ],
 )

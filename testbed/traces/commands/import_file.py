@@ -1,0 +1,30 @@
+"""``import``: a recording of any known format becomes a trace file of the project's own."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from testbed.traces.commands.base import add_format, add_output
+from testbed.traces.reading import read_recording, read_trace_file
+from testbed.traces.writing import recording_csv, write_new
+
+HELP = "turn a recording into time_s,rate_mbps[,delay_ms]"
+DESCRIPTION = (
+    "Turn a recording of any known format into a trace file. Replays read these formats too; importing is for files "
+    "that need --format or --series, and for a look at what comes of it."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="recording")
+    add_format(parser)
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """See ``Command``."""
+    format_name, recording = read_recording(read_trace_file(options.file), options.file, options.format, options.series)
+    write_new(options.output, recording_csv(recording), overwrite=options.overwrite)
+    lines = [f"{options.output}: {len(recording.times_s)} rows, {recording.period_s:.6g} s, from {format_name}"]
+    sys.stdout.writelines(f"{line}\n" for line in [*lines, *recording.notes])

@@ -1,0 +1,86 @@
+"""FCC Measuring Broadband America, raw: speed tests (curr_httpgetmt) and page loads (curr_webget) of many homes."""
+
+import re
+from collections.abc import Iterator
+
+from testbed.errors import TraceError
+from testbed.traces.importers.base import Importer, has_columns, pick_series
+from testbed.traces.recording import Piece, Recording, record
+from testbed.traces.source import Row, Source, split_csv
+
+_UNIT, _TIME, _TARGET, _SPAN_US, _BYTES, _SEQUENCE = (
+    "unit_id",
+    "dtime",
+    "target",
+    "fetch_time",
+    "bytes_total",
+    "sequence",
+)
+# Files of the first years have no header. Both kinds begin with the same seven columns.
+_FIRST = (_UNIT, _TIME, _TARGET, "address", _SPAN_US, _BYTES, "bytes_sec")
+_SPEED_TEST = (
+    *_FIRST,
+    "bytes_sec_interval",
+    "warmup_time",
+    "warmup_bytes",
+    _SEQUENCE,
+    "threads",
+    "successes",
+    "failures",
+)
+_SPEED_TEST_LENGTHS = (len(_SPEED_TEST), len(_SPEED_TEST) + 1)  # later ones add location_id
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_has_header = has_columns(_UNIT, _SPAN_US, _BYTES, "bytes_sec")
+
+
+def _has_no_header(source: Source) -> bool:
+    cells = source.header()
+    return len(cells) >= len(_SPEED_TEST) and cells[0].isdigit() and _STAMP.fullmatch(cells[1]) is not None
+
+
+def _rows(source: Source) -> Iterator[Row]:
+    if _has_header(source):
+        return source.rows()
+    cells = len(split_csv(source.head(1)[0].text))
+    names = _SPEED_TEST if cells in _SPEED_TEST_LENGTHS else _FIRST
+    return source.rows([*names, *(f"column {index + 1}" for index in range(len(names), cells))])
+
+
+def _read(source: Source, series: str | None) -> Recording:
+    rows = pick_series(source, _rows(source), _UNIT, series)
+    pieces: list[Piece] = []
+    empty = 0
+    before: Row | None = None
+    for row in rows:
+        span_us, received_bytes = source.number(row, _SPAN_US), source.number(row, _BYTES)
+        if before is not None and _goes_on(before, row):
+            # the rows of one test count from its beginning
+            span_us -= source.number(before, _SPAN_US)
+            received_bytes -= source.number(before, _BYTES)
+            if span_us <= 0 or received_bytes < 0:
+                raise TraceError(f"{source.place(row.number)}: counts less than the row before it of the same test")
+        before = row
+        if span_us == 0:
+            empty += 1
+            continue
+        pieces.append(Piece(source.place(row.number), span_us / 1e6, received_bytes * 8 / span_us))
+    notes = ["the tests follow each other; the time between them is left out"]
+    notes += [f"rows left out, that lasted no time: {empty}"] if empty else []
+    return record(source, pieces, notes)
+
+
+def _goes_on(before: Row, row: Row) -> bool:
+    """Whether a row is a later stretch of the test that the row before it belongs to."""
+    if _SEQUENCE not in row.cells or any(before.cells.get(name) != row.cells.get(name) for name in (_TIME, _TARGET)):
+        return False
+    first, second = before.cells[_SEQUENCE], row.cells[_SEQUENCE]
+    return first.isdigit() and second.isdigit() and int(second) == int(first) + 1
+
+
+IMPORTER = Importer(
+    summary="FCC MBA raw CSV (curr_httpgetmt, curr_webget): bytes_total in bytes, fetch_time in us",
+    mean="all bytes_total / all fetch_time",
+    recognises=lambda source: _has_header(source) or _has_no_header(source),
+    read=_read,
+    series=_UNIT,
+)
