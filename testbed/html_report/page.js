@@ -108,7 +108,7 @@ const KEYS = {
 };
 
 function explore() {
-  byId('slo-output').textContent = `an SLO of ${seconds(state.exploredMs)}`;
+  byId('slo-output').textContent = seconds(state.exploredMs);
   byId('slo-attainment').replaceChildren(
     ...state.shown.map((method) => html('li', {}, `${method.name} ${percent(attainmentAt(state.of(method), state.exploredMs))}`)),
   );
