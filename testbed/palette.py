@@ -48,8 +48,9 @@ DARK_LEVEL_COLOURS = ("#deebf7", "#c0daf0", "#9cc6e6", "#77afdb", "#5697cc", "#3
 
 
 def method_style(place: int) -> MethodStyle:
-    """Return the style of the method at a place of the run's list; they repeat after eight."""
-    return _STYLES[place % len(_STYLES)]
+    """Return the style of the method at a place of the run's list; colours repeat after eight, with other markers."""
+    colours, shapes = _STYLES[place % len(_STYLES)], _STYLES[(place + place // len(_STYLES)) % len(_STYLES)]
+    return MethodStyle(colours.colour, colours.dark_colour, shapes.marker, shapes.dash)
 
 
 def level_shade(name: str) -> int:

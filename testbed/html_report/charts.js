@@ -68,21 +68,27 @@ function drawStrip(host, state) {
   rows.forEach((method, row) => {
     const y = box.top + 13 + 22 * row;
     root.append(marker(method, box.left - 12, y));
+    const done = state.of(method).filter(isDone);
     const lost = state.of(method).filter((request) => !isDone(request));
-    for (const request of state.of(method).filter(isDone)) root.append(requestPoint(state, method, request, x(request.ttft_ms), y));
+    const size = done.length > CROWD ? 0.6 : 1;
+    for (const request of done) root.append(requestPoint(state, method, request, x(request.ttft_ms), y, size));
     if (lost.length) {
       root.append(label(box.right, y + 4, `${lost.length} × no first token`, { 'text-anchor': 'end', class: 'halo' }));
     }
   });
 }
 
+const CROWD = 40; // so many marks in a row need to be small
+
 // Hollow where the objective was missed: the shape says it as well as the place.
-function requestPoint(state, method, request, x, y) {
+function requestPoint(state, method, request, x, y, size) {
   const verdict = request.violation ? 'missed' : 'met';
   const point = marker(method, x, y, {
     class: 'point',
     'data-method': method.name,
+    transform: `translate(${x} ${y}) scale(${size})`,
     'stroke-width': 1.4,
+    'stroke-opacity': size,
     'fill-opacity': request.violation ? 0 : 0.85,
   });
   point.append(hint(`${method.name}, request ${request.request}: ${seconds(request.ttft_ms)}, ${verdict}`));

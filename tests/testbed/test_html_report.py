@@ -11,6 +11,7 @@ from testbed.html_report import render_page
 from testbed.html_report.provenance import flattened, link_checks
 from testbed.html_report.tables import attainment_table, request_table, verdict_line
 from testbed.html_report.timeline import timeline
+from testbed.palette import method_style
 from testbed.run_files import read_run
 
 ROW = served(0, "cachegen", 1400.0)
@@ -73,6 +74,10 @@ def test_the_page_names_nothing_to_load(tmp_path):
     [policy] = [attrs["content"] for tag, attrs in page.elements if attrs.get("http-equiv")]
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
+
+
+def test_no_two_of_many_methods_look_the_same():
+    assert len({method_style(place) for place in range(64)}) == 64
 
 
 def test_the_page_of_a_run_of_the_default_size_is_small(tmp_path):
