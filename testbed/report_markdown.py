@@ -119,8 +119,8 @@ def _provenance(manifest: dict[str, Any]) -> str:
         f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}, "
         f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}. "
         "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
-        "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; charts and each "
-        "request on a time axis: `report.html`."
+        "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
+        "charts, and each request on a time axis: `report.html`."
     )
 
 
