@@ -82,8 +82,7 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``, ``decode_failed``
-        and ``recompute`` events.
+        Receives an ``index`` event and those of :class:`cachegen.LoadSession`.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
     """
@@ -112,8 +111,8 @@ class ContextLoader:
     ) -> LoadedContext:
         """Load a context.
 
-        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or in
-        the same one at a second try, or is recomputed. The log says so.
+        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or
+        in the same one at a second try, or is recomputed. The log says so.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from testbed.metrics import RequestRow
-from testbed.report import result_table
+from testbed.result_table import result_table
 
 # of the report's columns, those that fit a terminal of 80 characters
 _SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
@@ -98,4 +98,4 @@ class RunView:
         validity = summary["validity"]
         partial = "" if summary["status"] == "complete" else f" (partial: {summary['status']})"
         self.note(f"{validity['verdict']}{partial}  {'; '.join(validity['reasons'] + validity['notes'])}".rstrip())
-        self.note(f"report: {path}/report.md")
+        self.note(f"report: {path}/report.html")

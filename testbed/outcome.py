@@ -9,9 +9,8 @@ from testbed.config import RunConfig
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
-from testbed.plot import plot_ttft
 from testbed.replay import ReplayLog
-from testbed.report import render_report
+from testbed.report import write_reports
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSamples
 from testbed.trace import Trace
@@ -73,7 +72,7 @@ class RunRecord:
         self._dir.write_json("summary.json", self._summary_of_nothing())
 
     def finish(self) -> dict[str, Any]:
-        """Write manifest, summary and, if a request was served, link, report and picture; return the summary."""
+        """Write manifest, summary and, if a request was served, link, table and reports; return the summary."""
         manifest = {
             **self._environment,
             "trace": {"name": self._trace.name, "sha256": self._trace.sha256, "period_s": self._trace.period_s},
@@ -89,8 +88,7 @@ class RunRecord:
         self._dir.add_link_rows(self._link_table(self.samples))
         summary = self._summary(summarize(self.samples, self._logs, self._config.delay_ms / 1e3))
         self._dir.write_json("summary.json", summary)
-        self._dir.write_text("report.md", render_report(summary, manifest, self._config.to_json()))
-        plot_ttft(summary, self._rows, self._dir.path / "ttft.svg")
+        write_reports(self._dir.path)
         return summary
 
     def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:

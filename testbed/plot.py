@@ -9,9 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from testbed.metrics import STAGES, RequestRow
-
-# colour-blind safe, and distinct in grey
-_COLOURS = dict(zip(STAGES, ("#bbbbbb", "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#cc79a7"), strict=True))
+from testbed.palette import STAGE_COLOURS
 
 
 def plot_ttft(summary: dict[str, Any], rows: Sequence[RequestRow], path: Path) -> None:
@@ -24,7 +22,7 @@ def plot_ttft(summary: dict[str, Any], rows: Sequence[RequestRow], path: Path) -
         left_s = 0.0
         for stage, spent_ms in summary["methods"][name]["stages_ms"].items():
             if spent_ms:
-                axes.barh(place, spent_ms / 1e3, left=left_s, height=0.55, color=_COLOURS[stage])
+                axes.barh(place, spent_ms / 1e3, left=left_s, height=0.55, color=STAGE_COLOURS[stage])
                 left_s += spent_ms / 1e3
     done = [row for row in rows if row.ttft_ms is not None]
     ttfts_s = [row.ttft_ms / 1e3 for row in done if row.ttft_ms is not None]
@@ -36,7 +34,7 @@ def plot_ttft(summary: dict[str, Any], rows: Sequence[RequestRow], path: Path) -
     axes.set_ylim(len(methods) - 0.5, -0.9)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"TTFT over the {summary['trace']} trace, s: mean stages (bars), each request (dots)")
-    handles = [Patch(color=colour) for colour in _COLOURS.values()]
+    handles = [Patch(color=colour) for colour in STAGE_COLOURS.values()]
     labels = [stage.replace("_", " ") for stage in STAGES]
     figure.legend(handles, labels, ncols=len(labels), loc="outside upper center", fontsize="small", frameon=False)
     for side in ("top", "right"):

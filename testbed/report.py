@@ -1,150 +1,73 @@
-"""The readable results of a run, out of its files: ``report.md``, and the table for the terminal."""
+"""The reports of a run, made out of its files: ``python -m testbed.report RUN...`` makes them again.
 
-from collections.abc import Callable
-from typing import Any
+``report.html`` (the page), ``report.md``, ``ttft.svg`` and, where it is missing, ``requests.parquet``; figures for a
+paper on demand.
+"""
 
-from testbed.explain import explain_method
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-# heading -> cell, for one entry of summary["methods"]
-_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "met SLO": lambda figures: f"{figures['requests'] - figures['violations']} of {figures['requests']}",
-    "violation rate": lambda figures: f"{figures['slo_violation_rate']:.0%}",
-    "TTFT mean s": lambda figures: _number(figures["ttft_ms"]["mean"], 1e-3, 2),
-    "p50 s": lambda figures: _number(figures["ttft_ms"]["p50"], 1e-3, 2),
-    "p95 s": lambda figures: _number(figures["ttft_ms"]["p95"], 1e-3, 2),
-    "MB": lambda figures: _number(figures["bytes_mean"], 1e-6, 2),
-    "KL": lambda figures: _number(figures["kl_mean"], 1, 4),
-    "agreement": lambda figures: _number(figures["agreement_mean"], 1, 3),
-    "Δ perplexity": lambda figures: _number(figures["dppl_mean"], 1, 3),
-}
-_STAGES = {
-    "queue": "queue",
-    "wait": "wait",
-    "fetch": "fetch",
-    "decode": "decode",
-    "recompute": "recompute",
-    "question_prefill": "question prefill",
-}
+from cachegen import CachegenError
+from testbed.figures import write_figures, write_pdf
+from testbed.html_report import render_page
+from testbed.plot import plot_ttft
+from testbed.report_markdown import render_markdown
+from testbed.request_table import write_parquet
+from testbed.run_files import RunFiles, read_run
+from testbed.whole_file import replacing
 
 
-def result_table(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the main table, one row a method."""
-    rows = [[name, *(cell(figures) for cell in _COLUMNS.values())] for name, figures in summary["methods"].items()]
-    return ["method", *_COLUMNS], rows
+def write_reports(path: Path) -> RunFiles:
+    """Write the reports of the run in the directory ``path`` and return what its files say.
 
-
-def render_report(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    """Write ``report.md``.
-
-    Parameters
-    ----------
-    summary, manifest, config : dict
-        Of the run's JSON files.
+    Raises
+    ------
+    InvalidInputError
+        ``path`` is no directory of a run that has served a request, or a file in it is damaged.
     """
-    parts = [
-        f"# TTFT over the {summary['trace']} trace",
-        _verdict(summary),
-        _setting(summary, manifest, config),
-        _markdown_table(*result_table(summary)),
-        "TTFT from the scheduled arrival to the first sampled token. MB: received over the link per request. KL "
-        "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
-        "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
-        "all.",
-        "![TTFT of each request by method](ttft.svg)",
-        "## Why",
-        *(
-            f"- **{name}**: {explain_method(figures, summary['slo']['ttft_ms'])}"
-            for name, figures in summary["methods"].items()
-        ),
-        "## Where the time went (mean ms; the stages sum to TTFT)",
-        _stage_table(summary),
-        "An instant counts as what the computing side was busy with; `fetch` and `wait` are the network time that no "
-        "computation hid.",
-        "## Levels (chunks by how they came)",
-        _level_table(summary),
-        "## Can the link be trusted?",
-        _link(summary, manifest),
-        "## Provenance",
-        _provenance(manifest),
-    ]
-    return "\n\n".join(parts).replace("\n\n- **", "\n- **").replace("## Why\n- ", "## Why\n\n- ") + "\n"
+    run = read_run(path)
+    if not (path / "requests.parquet").exists():
+        facts = {"summary": run.summary, "manifest": run.manifest, "config": run.config}
+        write_parquet(path / "requests.parquet", run.requests, facts)
+    for name, text in (
+        ("report.md", render_markdown(run.summary, run.manifest, run.config)),
+        ("report.html", render_page(run)),
+    ):
+        with replacing(path / name) as scratch:
+            scratch.write_text(text, encoding="utf-8")
+    with replacing(path / "ttft.svg") as scratch:
+        plot_ttft(run.summary, run.requests, scratch)
+    return run
 
 
-def _verdict(summary: dict[str, Any]) -> str:
-    validity = summary["validity"]
-    text = f"**{validity['verdict']}**"
-    if found := validity["reasons"] + validity["notes"]:
-        text += ": " + "; ".join(found)
-    if summary["status"] != "complete":
-        text += f" — **partial result**: the run was {summary['status']}"
-    return text
-
-
-def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    contexts = manifest["inference"]["contexts"]
-    lengths = sorted(context["tokens"] for context in contexts)
-    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
-    return (
-        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
-        f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
-        f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
-        f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
-        "place in the trace, the same for every method."
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the reports of the named runs; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.report",
+        description="Make the reports of runs out of their files, each in its directory.",
     )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, such as runs/latest")
+    paper = parser.add_mutually_exclusive_group()
+    paper.add_argument("--pdf", type=Path, metavar="FILE", help="figures for a paper, a page each; of one run")
+    paper.add_argument("--figures", type=Path, metavar="DIR", help="the same, a PDF file each; of one run")
+    options = parser.parse_args(arguments)
+    if (options.pdf or options.figures) and len(options.runs) > 1:
+        parser.error("--pdf and --figures take one RUN")
+    try:
+        for path in options.runs:
+            run = write_reports(path)
+            sys.stdout.write(f"{path / 'report.html'}\n")
+        if options.pdf:
+            write_pdf(run, options.pdf)
+        if options.figures:
+            write_figures(run, options.figures)
+    except (CachegenError, OSError) as error:
+        sys.stderr.write(f"report: {error}\n")
+        return 2
+    return 0
 
 
-def _stage_table(summary: dict[str, Any]) -> str:
-    rows = [
-        [
-            name,
-            *(_number(figures["stages_ms"][stage], 1, 1) for stage in _STAGES),
-            _number(figures["ttft_ms"]["mean"], 1, 1),
-        ]
-        for name, figures in summary["methods"].items()
-    ]
-    return _markdown_table(["method", *_STAGES.values(), "TTFT"], rows)
-
-
-def _level_table(summary: dict[str, Any]) -> str:
-    names = sorted({level for figures in summary["methods"].values() for level in figures["levels"]})
-    rows = [
-        [name, *(str(figures["levels"].get(level, 0)) for level in names)]
-        for name, figures in summary["methods"].items()
-    ]
-    return _markdown_table(["method", *names], rows)
-
-
-def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
-    link, network = summary["link"], manifest["network"]
-    lacks = ", ".join(network["kernel_lacks"]) or "nothing that a link needs"
-    error = (
-        "the link was never busy for long enough to compare bytes with the trace"
-        if link["rate_error_mean"] is None
-        else f"over {link['busy_seconds']} seconds in which the link was busy, delivered bytes differed from the trace "
-        f"by {link['rate_error_mean']:.2%} a second on average, {link['rate_error_p95']:.2%} at the 95th percentile, "
-        f"{link['rate_error_max']:.2%} at most"
-    )
-    return (
-        f"Measured on this run's own traffic: {error}. Round trip {link['rtt_ms']:.2f} ms against "
-        f"{2 * network['delay_ms']:g} ms planned. Delay by {network['backend']}; the kernel lacks: {lacks}."
-    )
-
-
-def _provenance(manifest: dict[str, Any]) -> str:
-    git, host = manifest["git"], manifest["host"]
-    commit = git["commit"] or "no git"
-    return (
-        f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}, "
-        f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}. "
-        "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
-        "`requests.csv`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`."
-    )
-
-
-def _markdown_table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _number(value: float | None, factor: float, digits: int) -> str:
-    return "–" if value is None else f"{value * factor:.{digits}f}"
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,27 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import InvalidInputError
-from testbed.metrics import STAGES, RequestRow
+from testbed.metrics import RequestRow
+from testbed.request_table import COLUMNS, csv_cells
+from testbed.whole_file import replacing
 
 _STORE = "store"
-_REQUEST_COLUMNS = (
-    "request",
-    "method",
-    "context",
-    "trace_offset_s",
-    "status",
-    "slo_ms",
-    "violation",
-    "ttft_ms",
-    *(f"stages_ms.{stage}" for stage in STAGES),
-    "bytes",
-    "kl",
-    "agreement",
-    "dppl",
-    "levels",
-    "link_mbps",
-    "error",
-)
 
 
 class RunDir:
@@ -71,11 +55,9 @@ class RunDir:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one of the JSON files; readers see the old one or the new one, never a part."""
-        self._replace(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-    def write_text(self, name: str, text: str) -> None:
-        """Write a text file, whole or not at all."""
-        self._replace(name, text)
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        with replacing(self.path / name) as scratch:
+            scratch.write_text(text, encoding="utf-8")
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Append a line to ``events.jsonl``."""
@@ -84,10 +66,7 @@ class RunDir:
 
     def add_request(self, row: RequestRow) -> None:
         """Append a row to ``requests.csv``; nested fields get the path they have in ``summary.json``."""
-        cells = {name: getattr(row, name) for name in _REQUEST_COLUMNS if hasattr(row, name)}
-        cells |= {f"stages_ms.{stage}": spent_ms for stage, spent_ms in row.stages_ms.items()}
-        cells |= {"violation": int(row.violation), "levels": json.dumps(row.levels)}
-        self._append_rows("requests.csv", _REQUEST_COLUMNS, [cells])
+        self._append_rows("requests.csv", COLUMNS, [csv_cells(row)])
 
     def add_link_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to ``link.csv``; all have the same columns."""
@@ -103,11 +82,6 @@ class RunDir:
             if is_new:
                 writer.writeheader()
             writer.writerows(rows)
-
-    def _replace(self, name: str, text: str) -> None:
-        scratch = self.path / f".{name}.part"
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(self.path / name)
 
 
 def _remove_if_abandoned(store: Path) -> None:

@@ -53,16 +53,18 @@ ONLY_IN = {
     },
     "numba": {"cachegen/kernels"},
     "triton": {"cachegen/kernels/triton_"},
-    "matplotlib": {"testbed/plot.py", "testbed/traces/figure.py", "cachegen/benchmark/plot.py"},
+    "matplotlib": {"testbed/figures.py", "testbed/plot.py", "testbed/traces/figure.py", "cachegen/benchmark/plot.py"},
     "rich": {"testbed/console.py", "testbed/traces/commands/list_all.py", "cachegen/commands/terminal.py"},
     "constriction": {"cachegen/benchmark/coders.py"},
     "zstandard": {"cachegen/benchmark/lossless.py"},
     "aiohttp": {"cachegen/server/", "cachegen/sources/"},
+    "jinja2": {"testbed/html_report/page.py"},
+    "pyarrow": {"testbed/request_table.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.
 PURE = {"torch", "numpy", "aiohttp", "socket", "time", "asyncio", "threading"}
 # Read run directories of any age on any machine.
-ANALYSIS = ["metrics.py", "explain.py", "report.py", "plot.py", "fidelity.py"]
+ANALYSIS = ["metrics.py", "explain.py", "report.py", "result_table.py", "plot.py", "figures.py", "fidelity.py"]
 
 
 def imports_of(path):

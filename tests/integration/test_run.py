@@ -177,7 +177,8 @@ def test_nothing_but_the_result_is_left(finished):
     for folder, _ in finished:
         wait_until_gone(folder)
         names = {path.name for path in (folder / "latest").iterdir()}
-        assert names >= {"config.json", "manifest.json", "summary.json", "report.md", "requests.csv", "link.csv"}
+        assert names >= {"config.json", "manifest.json", "summary.json", "requests.csv", "link.csv"}
+        assert names >= {"report.html", "report.md", "requests.parquet"}
         assert "store" not in names
 
 

@@ -1,0 +1,133 @@
+"""The readable results of a run as Markdown: ``report.md``."""
+
+from typing import Any
+
+from testbed.explain import explain_method
+from testbed.result_table import result_table
+
+_STAGES = {
+    "queue": "queue",
+    "wait": "wait",
+    "fetch": "fetch",
+    "decode": "decode",
+    "recompute": "recompute",
+    "question_prefill": "question prefill",
+}
+
+
+def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
+    """Write ``report.md``.
+
+    Parameters
+    ----------
+    summary, manifest, config : dict
+        Of the run's JSON files.
+    """
+    parts = [
+        f"# TTFT over the {summary['trace']} trace",
+        _verdict(summary),
+        _setting(summary, manifest, config),
+        _markdown_table(*result_table(summary)),
+        "TTFT from the scheduled arrival to the first sampled token. MB: received over the link per request. KL "
+        "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
+        "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
+        "all.",
+        "![TTFT of each request by method](ttft.svg)",
+        "## Why",
+        *(
+            f"- **{name}**: {explain_method(figures, summary['slo']['ttft_ms'])}"
+            for name, figures in summary["methods"].items()
+        ),
+        "## Where the time went (mean ms; the stages sum to TTFT)",
+        _stage_table(summary),
+        "An instant counts as what the computing side was busy with; `fetch` and `wait` are the network time that no "
+        "computation hid.",
+        "## Levels (chunks by how they came)",
+        _level_table(summary),
+        "## Can the link be trusted?",
+        _link(summary, manifest),
+        "## Provenance",
+        _provenance(manifest),
+    ]
+    return "\n\n".join(parts).replace("\n\n- **", "\n- **").replace("## Why\n- ", "## Why\n\n- ") + "\n"
+
+
+def _verdict(summary: dict[str, Any]) -> str:
+    validity = summary["validity"]
+    text = f"**{validity['verdict']}**"
+    if found := validity["reasons"] + validity["notes"]:
+        text += ": " + "; ".join(found)
+    if summary["status"] != "complete":
+        text += f" — **partial result**: the run was {summary['status']}"
+    return text
+
+
+def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
+    contexts = manifest["inference"]["contexts"]
+    lengths = sorted(context["tokens"] for context in contexts)
+    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
+    return (
+        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
+        f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
+        f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
+        f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
+        "place in the trace, the same for every method."
+    )
+
+
+def _stage_table(summary: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            *(_number(figures["stages_ms"][stage], 1, 1) for stage in _STAGES),
+            _number(figures["ttft_ms"]["mean"], 1, 1),
+        ]
+        for name, figures in summary["methods"].items()
+    ]
+    return _markdown_table(["method", *_STAGES.values(), "TTFT"], rows)
+
+
+def _level_table(summary: dict[str, Any]) -> str:
+    names = sorted({level for figures in summary["methods"].values() for level in figures["levels"]})
+    rows = [
+        [name, *(str(figures["levels"].get(level, 0)) for level in names)]
+        for name, figures in summary["methods"].items()
+    ]
+    return _markdown_table(["method", *names], rows)
+
+
+def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    link, network = summary["link"], manifest["network"]
+    lacks = ", ".join(network["kernel_lacks"]) or "nothing that a link needs"
+    error = (
+        "the link was never busy for long enough to compare bytes with the trace"
+        if link["rate_error_mean"] is None
+        else f"over {link['busy_seconds']} seconds in which the link was busy, delivered bytes differed from the trace "
+        f"by {link['rate_error_mean']:.2%} a second on average, {link['rate_error_p95']:.2%} at the 95th percentile, "
+        f"{link['rate_error_max']:.2%} at most"
+    )
+    return (
+        f"Measured on this run's own traffic: {error}. Round trip {link['rtt_ms']:.2f} ms against "
+        f"{2 * network['delay_ms']:g} ms planned. Delay by {network['backend']}; the kernel lacks: {lacks}."
+    )
+
+
+def _provenance(manifest: dict[str, Any]) -> str:
+    git, host = manifest["git"], manifest["host"]
+    commit = git["commit"] or "no git"
+    return (
+        f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}, "
+        f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}. "
+        "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
+        "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
+        "charts, and each request on a time axis: `report.html`."
+    )
+
+
+def _markdown_table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: float | None, factor: float, digits: int) -> str:
+    return "–" if value is None else f"{value * factor:.{digits}f}"

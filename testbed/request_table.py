@@ -1,0 +1,153 @@
+"""The requests of a run as a table: ``requests.csv``, written line by line, and ``requests.parquet``, at the end."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cachegen import InvalidInputError
+from testbed.metrics import STAGES, RequestRow
+from testbed.whole_file import replacing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = (
+    "request",
+    "method",
+    "context",
+    "trace_offset_s",
+    "status",
+    "slo_ms",
+    "violation",
+    "ttft_ms",
+    *(f"stages_ms.{stage}" for stage in STAGES),
+    "bytes",
+    "kl",
+    "agreement",
+    "dppl",
+    "levels",
+    "link_mbps",
+    "error",
+)
+
+
+def csv_cells(row: RequestRow) -> dict[str, Any]:
+    """Cells of ``COLUMNS``; nested fields get the path they have in ``summary.json``."""
+    cells = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+    cells |= {f"stages_ms.{stage}": spent_ms for stage, spent_ms in row.stages_ms.items()}
+    return cells | {"violation": int(row.violation), "levels": json.dumps(row.levels)}
+
+
+def read_requests(path: Path) -> list[RequestRow]:
+    """Read ``requests.csv``; columns that are not known here are left alone.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is missing, lacks a column, or has a cell that is not what its column holds; the text names the line
+        and the column.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InvalidInputError(f"{path}: lacks the column {missing[0]}")
+            return [_parse_row(cells, f"{path}:{reader.line_num}") for cells in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+
+
+def _parse_row(cells: Mapping[str, Any], place: str) -> RequestRow:
+    def parse(name: str, kind: Callable[[str], Any]) -> Any:
+        try:
+            return kind(cells[name])
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"{place}: column {name} holds {cells[name]!r}") from error
+
+    def optional(name: str) -> float | None:
+        return None if cells[name] == "" else float(parse(name, _finite))
+
+    stages_ms = {stage: optional(f"stages_ms.{stage}") for stage in STAGES}
+    return RequestRow(
+        request=parse("request", int),
+        method=parse("method", str),
+        context=parse("context", str),
+        trace_offset_s=parse("trace_offset_s", _finite),
+        slo_ms=parse("slo_ms", _finite),
+        status=parse("status", str),
+        ttft_ms=optional("ttft_ms"),
+        stages_ms={stage: spent_ms for stage, spent_ms in stages_ms.items() if spent_ms is not None},
+        bytes=parse("bytes", int),
+        kl=optional("kl"),
+        agreement=optional("agreement"),
+        dppl=optional("dppl"),
+        levels=parse("levels", _counts),
+        link_mbps=optional("link_mbps"),
+        error=parse("error", str),
+    )
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _counts(text: str) -> dict[str, int]:
+    counts = json.loads(text)
+    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+        raise ValueError(text)
+    return counts
+
+
+def write_parquet(path: Path, rows: Sequence[RequestRow], facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write ``requests.parquet``, whole or not at all: the columns of the CSV file, nested fields nested.
+
+    Parameters
+    ----------
+    path : Path
+        Of the new file.
+    rows : sequence of RequestRow
+        In the order of the CSV file.
+    facts : mapping
+        Name to content of the run's JSON files, for the metadata of the table: the file then stands by itself.
+    """
+    import pyarrow.parquet as pq  # here, as a run needs it at its end alone
+
+    metadata = {name: json.dumps(content) for name, content in facts.items()}
+    with replacing(path) as scratch:
+        pq.write_table(_to_arrow(rows).replace_schema_metadata(metadata), scratch)
+
+
+def _to_arrow(rows: Sequence[RequestRow]) -> "pa.Table":
+    import pyarrow as pa
+
+    number, text = pa.float64(), pa.string()
+    types = {
+        "request": pa.int64(),
+        "method": text,
+        "context": text,
+        "trace_offset_s": number,
+        "status": text,
+        "slo_ms": number,
+        "violation": pa.bool_(),
+        "ttft_ms": number,
+        "stages_ms": pa.struct([(stage, number) for stage in STAGES]),
+        "bytes": pa.int64(),
+        "kl": number,
+        "agreement": number,
+        "dppl": number,
+        "levels": pa.map_(text, pa.int64()),
+        "link_mbps": number,
+        "error": text,
+    }
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in types}
+    # a request without a first token has no stages, which is not the same as stages of no length
+    columns["stages_ms"] = [row.stages_ms or None for row in rows]
+    columns["levels"] = [list(row.levels.items()) for row in rows]
+    return pa.table(columns, schema=pa.schema(list(types.items())))

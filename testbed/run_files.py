@@ -1,0 +1,134 @@
+"""Read a run directory back: all that a report is made from, checked where it enters."""
+
+import csv
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cachegen import InvalidInputError
+from testbed.link_account import LinkRow
+from testbed.metrics import SUMMARY_SCHEMA, RequestRow
+from testbed.request_table import read_requests
+
+# One serving of a request: its number, and the method.
+ServingKey = tuple[int, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """What the files of one run say.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    config, manifest, summary : dict
+        Of the JSON files of those names.
+    requests : tuple of RequestRow
+        Every issued request under every method, in the order of serving.
+    events : mapping
+        Serving to its lines of ``events.jsonl``, in order; empty where the file is missing.
+    link : mapping
+        Serving to its rows of ``link.csv``; empty where the file is missing.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    summary: dict[str, Any]
+    requests: tuple[RequestRow, ...]
+    events: Mapping[ServingKey, list[dict[str, Any]]]
+    link: Mapping[ServingKey, list[LinkRow]]
+
+
+def read_run(path: Path) -> RunFiles:
+    """Read a run directory.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none, the run has not ended or served nothing, or a file is damaged; the text names file and line.
+    """
+    summary = _read_object(path / "summary.json")
+    if summary.get("schema") != SUMMARY_SCHEMA:
+        raise InvalidInputError(
+            f"{path / 'summary.json'}: schema is {summary.get('schema')!r}, this release reads {SUMMARY_SCHEMA}"
+        )
+    if not summary.get("methods"):
+        raise InvalidInputError(f"{path}: no request was served, so there is nothing to report")
+    return RunFiles(
+        path=path,
+        config=_read_object(path / "config.json"),
+        manifest=_read_object(path / "manifest.json"),
+        summary=summary,
+        requests=tuple(read_requests(path / "requests.csv")),
+        events=_read_events(path / "events.jsonl"),
+        link=_read_link(path / "link.csv"),
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    return _parse_object(text, str(path))
+
+
+def _parse_object(text: str, place: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise InvalidInputError(f"{place}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InvalidInputError(f"{place}: holds no object")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _read_events(path: Path) -> dict[ServingKey, list[dict[str, Any]]]:
+    found: dict[ServingKey, list[dict[str, Any]]] = defaultdict(list)
+    if path.exists():
+        # not splitlines(): JSON text may hold the other line ends of Unicode as they are
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            if line.strip():
+                event = _parse_object(line, f"{path}:{number}")
+                found[(_field(event, "request", f"{path}:{number}"), str(event.get("method")))].append(event)
+    return dict(found)
+
+
+def _field(event: Mapping[str, Any], name: str, place: str) -> int:
+    value = event.get(name)
+    if type(value) is not int:
+        raise InvalidInputError(f"{place}: {name} is {value!r}, which is no number of a request")
+    return value
+
+
+def _read_link(path: Path) -> dict[ServingKey, list[LinkRow]]:
+    found: dict[ServingKey, list[LinkRow]] = defaultdict(list)
+    if path.exists():
+        for key, row in _link_rows(path):
+            found[key].append(row)
+    return dict(found)
+
+
+def _link_rows(path: Path) -> Iterator[tuple[ServingKey, LinkRow]]:
+    names = [field.name for field in fields(LinkRow)]
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        for cells in reader:
+            try:
+                key = (int(cells["request"]), cells["method"])
+                values = {name: float(cells[name]) for name in names}
+            except (KeyError, TypeError, ValueError) as error:
+                raise InvalidInputError(f"{path}:{reader.line_num}: no row of a link's account: {error}") from error
+            if not all(map(math.isfinite, values.values())):
+                raise InvalidInputError(f"{path}:{reader.line_num}: holds a value that is no number")
+            yield key, LinkRow(**values)

@@ -1,0 +1,176 @@
+"""What stands in the page, before a browser looks at it."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from example_run import HOSTILE, METHODS, SLO_MS, default_events, default_rows, failed, served, write_run
+
+from testbed.html_report import render_page
+from testbed.html_report.provenance import flattened, link_checks
+from testbed.html_report.tables import attainment_table, request_table, verdict_line
+from testbed.html_report.timeline import timeline
+from testbed.palette import method_style
+from testbed.run_files import read_run
+
+ROW = served(0, "cachegen", 1400.0)
+
+
+class Page(HTMLParser):
+    """The elements, and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.scripts, self._in_script = [], [], False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._in_script = tag == "script"
+        if self._in_script:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._in_script = False
+
+    def handle_data(self, data):
+        if self._in_script:
+            self.scripts[-1] += data
+
+
+def hostile_run(tmp_path):
+    rows = [
+        served(0, "cachegen", 1000.0, context=HOSTILE, levels={HOSTILE: 1}),
+        failed(1, "cachegen", HOSTILE, status=HOSTILE),
+    ]
+    reasons = [HOSTILE, "half a pair: \ud800"]
+    return read_run(write_run(tmp_path, rows, verdict="INVALID", reasons=reasons, name=HOSTILE, note=HOSTILE))
+
+
+def test_no_text_of_a_run_becomes_a_part_of_the_page(tmp_path):
+    plain = Page(render_page(read_run(write_run(tmp_path, [ROW, failed(1, "cachegen", "x")]))))
+    page = Page(render_page(hostile_run(tmp_path)))
+
+    assert page.scripts[1] == plain.scripts[1]
+    assert json.loads(page.scripts[0])["requests"][0]["context"] == HOSTILE
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements}
+    assert not [attrs for _, attrs in page.elements if any(name.startswith("on") for name in attrs)]
+
+
+def test_the_page_is_text_that_any_editor_takes(tmp_path):
+    render_page(hostile_run(tmp_path)).encode("utf-8")
+
+
+def test_the_page_names_nothing_to_load(tmp_path):
+    page = Page(render_page(read_run(write_run(tmp_path))))
+    for tag, attrs in page.elements:
+        assert "src" not in attrs, tag
+        assert (attrs.get("href") or "#")[0] == "#" or attrs["href"] == "data:,"
+    style = render_page(read_run(write_run(tmp_path))).partition("<style>")[2].partition("</style>")[0]
+    assert "@import" not in style
+    assert "url(" not in style
+    [policy] = [attrs["content"] for tag, attrs in page.elements if attrs.get("http-equiv")]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_no_two_of_many_methods_look_the_same():
+    assert len({method_style(place) for place in range(64)}) == 64
+
+
+def test_the_page_of_a_run_of_the_default_size_is_small(tmp_path):
+    rows = [served(request, method, 5000.0) for request in range(5) for method in METHODS]
+    assert len(render_page(read_run(write_run(tmp_path, rows)))) < 300_000
+
+
+def test_the_verdict_ranks_methods_and_joins_those_that_are_equal(tmp_path):
+    summary = read_run(write_run(tmp_path)).summary
+    assert verdict_line(summary) == (
+        "The SLO of 1.5 s was met by cachegen in 2 of 3 requests (67%); "
+        "by text and quant8 in 0 of 3 requests (0%) each."
+    )
+
+
+def test_attainment_counts_issued_requests_and_an_slo_met_exactly(tmp_path):
+    table = attainment_table(read_run(write_run(tmp_path)))
+    at_slo = table.headings.index("1.5 s") - 1
+    found = {row.name: [cell.text for cell in row.cells] for row in table.rows}
+    assert found["cachegen"][at_slo] == "67%"
+    # of three, one failed: no SLO is long enough for it
+    assert found["quant8"][-1] == "67%"
+
+
+def test_the_list_of_requests_has_an_end(tmp_path):
+    rows = [served(request, "text", 1000.0) for request in range(450)]
+    table = request_table(read_run(write_run(tmp_path, rows)))
+    assert [row.cells[0].text for row in table.rows] == [str(number) for number in range(400)]
+
+
+def test_a_timeline_has_a_bar_for_each_span_and_ends_with_the_question():
+    marks = timeline(ROW, default_events(ROW))
+    kinds = [mark["kind"] for mark in marks]
+    assert kinds.count("fetch") == kinds.count("decode") == 3
+    assert {"fetch_cancelled", "fetch_failed", "tea_break"} < set(kinds)
+    assert marks[0] == {"kind": "index", "start_s": 0.0, "end_s": 0.05}
+    [question] = [mark for mark in marks if mark["kind"] == "question_prefill"]
+    assert question == {"kind": "question_prefill", "start_s": 1.2, "end_s": 1.4}
+    assert [mark["start_s"] for mark in marks] == sorted(mark["start_s"] for mark in marks)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"event": "fetch", "t_s": "soon"},
+        {"event": "fetch", "t_s": True},
+        {"event": "fetch", "t_s": 10**400},
+        {"event": None, "chunk": {}},
+    ],
+)
+def test_an_event_without_a_time_has_no_place(event):
+    assert timeline(failed(0, "text", "x"), [event]) == []
+
+
+def test_fields_of_another_type_are_left_out_and_a_span_never_ends_before_it_starts():
+    event = {"event": "fetch", "t_s": 0.5, "started_s": 0.9, "chunk": "1", "bytes": None, "encoding": 7}
+    assert timeline(failed(0, "text", "x"), [event]) == [{"kind": "fetch", "start_s": 0.5, "end_s": 0.5}]
+
+
+def test_each_measure_of_the_link_is_set_against_its_limit(tmp_path):
+    run = read_run(write_run(tmp_path))
+    holds = {check.name: check.holds for check in link_checks(run.summary, run.manifest)}
+    assert holds["rate error per busy second, mean"] is False
+    assert holds["rate error per busy second, 95th percentile"] is True
+    assert holds["lateness of delayed frames, largest"] is False
+    assert holds["round trip before the first request"] is True
+    assert holds["new_measure"] is None
+
+
+def test_a_link_that_was_not_measured_is_not_said_to_hold():
+    checks = link_checks({"link": {}}, {})
+    assert {check.holds for check in checks} == {None}
+    assert {check.measured for check in checks} == {"not measured"}
+
+
+def test_all_of_a_file_is_listed_by_its_paths():
+    assert flattened({"a": {"b": [1, 2]}, "c": [{"d": None}], "e": {}}) == [
+        ("a.b", "[1, 2]"),
+        ("c[0].d", "null"),
+        ("e", "{}"),
+    ]
+
+
+def test_the_script_has_every_request_with_its_link(tmp_path):
+    page = Page(render_page(read_run(write_run(tmp_path))))
+    data = json.loads(page.scripts[0])
+    assert data["slo_ms"] == SLO_MS
+    assert [(row["request"], row["method"]) for row in data["requests"]] == [
+        (row.request, row.method) for row in default_rows()
+    ]
+    link = data["requests"][0]["link"]
+    assert set(link["capacity_mbps"]) == {20.0}
+    assert set(link["delivered_mbps"]) == {10.0}
+    assert len(link["edges_s"]) == len(link["capacity_mbps"]) + 1
+    assert not re.search(r"[<>]", page.scripts[0])

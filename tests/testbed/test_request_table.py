@@ -1,0 +1,75 @@
+"""The table of requests, as CSV and as Parquet."""
+
+import pyarrow.parquet as pq
+import pytest
+from example_run import HOSTILE, default_rows, failed, served
+
+from cachegen import InvalidInputError
+from testbed.metrics import STAGES
+from testbed.request_table import read_requests, write_parquet
+from testbed.run_dir import RunDir
+
+
+def write_csv(tmp_path, rows):
+    run = RunDir(tmp_path, "lte")
+    for row in rows:
+        run.add_request(row)
+    return run.path / "requests.csv"
+
+
+def test_the_rows_come_back_as_they_were_written(tmp_path):
+    rows = [*default_rows(), failed(9, "text", f"line one\r\nline two, {HOSTILE}", status="timed_out")]
+    assert read_requests(write_csv(tmp_path, rows)) == rows
+
+
+def test_columns_of_later_releases_are_left_alone(tmp_path):
+    path = write_csv(tmp_path, [served(0, "text", 1000.0)])
+    heading, line = path.read_text().splitlines()
+    path.write_text(f"new,{heading}\n1,{line}\n")
+    assert read_requests(path) == [served(0, "text", 1000.0)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (",ok,", ",ok,,", "column slo_ms holds ''"),
+        (",1500.0,", ",soon,", "requests.csv:2: column slo_ms holds 'soon'"),
+        (",1500.0,", ",nan,", "column slo_ms holds 'nan'"),
+        ('"{""text"": 3}"', '"[1]"', r"column levels holds '\[1\]'"),
+        ("ttft_ms,", "", "lacks the column ttft_ms"),
+    ],
+)
+def test_a_damaged_cell_is_named(tmp_path, old, new, message):
+    path = write_csv(tmp_path, [served(0, "text", 1000.0)])
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InvalidInputError, match=message):
+        read_requests(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"requests\.csv: .*No such file"):
+        read_requests(tmp_path / "requests.csv")
+
+
+def test_parquet_has_the_columns_of_the_csv_with_their_types_and_the_run_beside_them(tmp_path):
+    rows = default_rows()
+    write_parquet(tmp_path / "requests.parquet", rows, {"config": {"seed": 7}})
+    table = pq.read_table(tmp_path / "requests.parquet")
+
+    assert table.schema.metadata[b"config"] == b'{"seed": 7}'
+    for found, row in zip(table.to_pylist(), rows, strict=True):
+        assert found["violation"] is row.violation
+        assert dict(found["levels"]) == row.levels
+        assert (found["stages_ms"] or {}) == row.stages_ms
+        for name in ("request", "method", "status", "slo_ms", "ttft_ms", "bytes", "kl", "link_mbps", "error"):
+            assert found[name] == getattr(row, name)
+    assert [field.name for field in table.schema.field("stages_ms").type] == list(STAGES)
+
+
+def test_a_parquet_file_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "requests.parquet").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_parquet(tmp_path / "requests.parquet", default_rows(), {})
+    assert list(tmp_path.iterdir()) == [tmp_path / "requests.parquet"]
