@@ -41,6 +41,14 @@ def csv_cells(row: RequestRow) -> dict[str, Any]:
     return cells | {"violation": int(row.violation), "levels": json.dumps(row.levels)}
 
 
+def write_csv(path: Path, rows: Sequence[RequestRow]) -> None:
+    """Write a whole ``requests.csv``."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(map(csv_cells, rows))
+
+
 def read_requests(path: Path) -> list[RequestRow]:
     """Read ``requests.csv``; columns that are not known here are left alone.
 
