@@ -52,6 +52,8 @@ ONLY_IN = {
     "rich": {"testbed/console.py", "cachegen/commands/terminal.py"},
     "constriction": {"cachegen/benchmark/coders.py"},
     "zstandard": {"cachegen/benchmark/lossless.py"},
+    "redis": {"cachegen/stores/redis_"},
+    "obstore": {"cachegen/stores/s3_store.py"},
     "aiohttp": {"cachegen/server.py", "cachegen/sources.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.
