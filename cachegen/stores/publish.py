@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cachegen.chunking import TokenIds, pack_tokens
-from cachegen.container import unpack
 from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError
 from cachegen.manifest import (
     Manifest,
@@ -98,6 +97,9 @@ def _put_once(store: Store, name: str, data: bytes) -> tuple[bytes, int]:
 
 def _is_the_same_chunk(stored: bytes, data: bytes) -> bool:
     """Whether two containers, both sound, hold one chunk in one encoding; their bytes may differ all the same."""
+    # loads torch, which those who only read from stores do without
+    from cachegen.container import unpack
+
     try:
         first, second = unpack(stored), unpack(data)
     except FormatError:

@@ -10,10 +10,13 @@ from contextlib import ExitStack
 
 import pytest
 from storage_server import REPOSITORY
+from store_contexts import check_store, publish
 from store_servers import CREDENTIALS, environment, running_redis, running_redis_cluster, running_s3
 
 from cachegen.errors import InvalidInputError, ObjectNotFoundError
-from cachegen.stores import open_store
+from cachegen.stores import garbage, open_store
+from cachegen.stores.eviction import evict
+from cachegen.stores.garbage import collect_garbage
 
 NAME = "chunks/ab/abcd/cachegen-2"
 DATA = bytes(range(256)) * 4
@@ -258,7 +261,9 @@ def test_readers_of_an_object_that_is_replaced_see_the_old_one_or_the_new_one(ne
 
 WRITE_OFTEN = """
 import sys
-from cachegen.stores import open_store
+from cachegen.stores import garbage, open_store
+from cachegen.stores.eviction import evict
+from cachegen.stores.garbage import collect_garbage
 store = open_store(sys.argv[1])
 for _ in range(10):
     store.put("deep/er/a", sys.argv[2].encode() * 300_000)
@@ -282,3 +287,62 @@ def test_two_writing_processes_never_show_a_mixture(new_url):
     assert [writer.returncode for writer in writers] == [0, 0]
     assert store.get("deep/er/a") in whole
     assert store.names() == ["deep/er/A", "deep/er/B", "deep/er/a"]
+
+
+def test_eviction_keeps_manifests_true_and_ends_with_an_empty_store(store):
+    for first in (100, 200):
+        publish(store, first)
+
+    done = evict(store, 40_000)
+    assert sum(entry.size_bytes for entry in store.entries()) == done.after_bytes <= 40_000
+    assert len(check_store(store)) == 2
+
+    assert evict(store, 0).after_bytes == 0
+    assert store.names() == []
+
+
+def test_collection_removes_what_is_old_by_the_stores_own_clock_and_unlisted(store, monkeypatch):
+    monkeypatch.setattr(garbage, "SHORTEST_AGE_S", 0.0)
+    manifest = publish(store, 100)
+    store.put("chunks/aa/old", b"old")
+    [old] = store.entries("chunks/aa/old")
+    young = old
+    while young.modified_s < old.modified_s + 2.5:
+        time.sleep(0.1)
+        store.put("chunks/aa/young", b"young")
+        [young] = store.entries("chunks/aa/young")
+
+    assert collect_garbage(store, 3600.0).removed_objects == 0
+    assert collect_garbage(store, 2.0).removed_objects == 1
+    assert "chunks/aa/young" in store.names()
+    store.delete("chunks/aa/young")
+    assert check_store(store) == [manifest]
+
+
+PUBLISH = """
+import sys
+sys.path.insert(0, "tests/cachegen")
+from store_contexts import publish
+from cachegen.stores import open_store
+for attempt in range(4):
+    for first in map(int, sys.argv[2:]):
+        publish(open_store(sys.argv[1]), first + 1000 * attempt)
+"""
+
+
+def test_two_processes_that_publish_one_context_and_overlapping_ones_leave_all_whole_and_nothing_over(new_url):
+    url = new_url()
+    if url.startswith("memory:"):
+        pytest.skip("a store in memory belongs to one process")
+    command = [sys.executable, "-c", PUBLISH, url]
+    writers = [
+        subprocess.Popen([*command, *firsts], cwd=REPOSITORY, env=environment())
+        for firsts in (("100", "200"), ("100", "300"))
+    ]
+    store = open_store(url)
+    while any(writer.poll() is None for writer in writers):
+        evict(store, 10**9)  # a sweep that finds nothing to do, among them
+        time.sleep(0.01)
+
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert len(check_store(store)) == 12
