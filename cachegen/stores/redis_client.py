@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from cachegen.errors import InvalidInputError, StoreUnavailableError
@@ -20,6 +21,8 @@ TIMEOUT_S = 10.0
 _RETRIES = 5
 _BACKOFF = ExponentialWithJitterBackoff(base=0.1, cap=1.0)
 
+# the cluster client's own errors are no RedisError
+_REFUSALS = (redis.RedisError, RedisClusterException, OSError)
 _SCHEMES = {"redis", "rediss", "redis+cluster", "rediss+cluster"}
 _DEFAULT_PORT = 6379
 
@@ -36,7 +39,7 @@ class RedisServer:
         """Turn what the client raises into the store's errors, with the server and the object's name."""
         try:
             yield
-        except (redis.RedisError, OSError) as error:
+        except _REFUSALS as error:
             # a retried OSError comes as it is; cluster errors carry a second line
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise StoreUnavailableError(f"{self.label}: {name}: {reason}") from error
@@ -62,6 +65,8 @@ def connect(url: str) -> RedisServer:
         "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
         "ssl": parts.scheme.startswith("rediss"),
+        # what every server speaks; nothing here needs more, and refusals of its handshake say less
+        "protocol": 2,
         "socket_timeout": TIMEOUT_S,
         "socket_connect_timeout": TIMEOUT_S,
         "socket_read_size": 1 << 20,
@@ -71,7 +76,7 @@ def connect(url: str) -> RedisServer:
         return RedisServer(redis.Redis(host, port, database, **options), label)
     try:
         return RedisServer(redis.RedisCluster(host, port, **options), label)
-    except (redis.RedisError, OSError) as error:
+    except _REFUSALS as error:
         raise StoreUnavailableError(f"{label}: {str(error).splitlines()[0]}") from error
 
 

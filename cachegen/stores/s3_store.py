@@ -18,6 +18,8 @@ _MAX_RETRIES, _RETRIES_WITHIN = 3, timedelta(seconds=20)
 _PARAMETERS = {"region", "endpoint"}
 # Offsets are 64 bits wide to the client; no object of S3 has more than 2**43 bytes.
 _LARGEST_OFFSET = 2**62
+# A service may answer with a page.
+_LONGEST_REASON = 600
 
 
 class S3Store:
@@ -154,5 +156,6 @@ def open_s3(url: str) -> S3Store:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of the client's text; what follows is its memory, printed."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """The client's text on one line, up to where it prints its memory."""
+    text = " ".join(str(error).partition("\n\nDebug source:")[0].split())
+    return text[:_LONGEST_REASON] or type(error).__name__

@@ -25,7 +25,12 @@ OBJECTS = {NAME: DATA, "chunks/ab/abcd/raw": b"raw", "empty": b"", "tokens/ab/ab
 LARGE_BYTES = 64 * 2**20 + 3
 
 
-@pytest.fixture(scope="module", params=["file", "memory", "redis", "redis+cluster", "s3"])
+# those that processes can share, and the one that belongs to its process
+SHARED = ["file", "redis", "redis+cluster", "s3"]
+KINDS = [*SHARED, "memory"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def new_url(request, tmp_path_factory):
     """Makes the URL of an empty store of one kind."""
     folder = tmp_path_factory.mktemp("store")
@@ -271,10 +276,9 @@ for _ in range(10):
 """
 
 
+@pytest.mark.parametrize("new_url", SHARED, indirect=True)
 def test_two_writing_processes_never_show_a_mixture(new_url):
     url = new_url()
-    if url.startswith("memory:"):
-        pytest.skip("a store in memory belongs to one process")
     store = open_store(url)
     command = [sys.executable, "-c", WRITE_OFTEN, url]
     whole = {b"A" * 300_000, b"B" * 300_000}
@@ -330,10 +334,9 @@ for attempt in range(4):
 """
 
 
+@pytest.mark.parametrize("new_url", SHARED, indirect=True)
 def test_two_processes_that_publish_one_context_and_overlapping_ones_leave_all_whole_and_nothing_over(new_url):
     url = new_url()
-    if url.startswith("memory:"):
-        pytest.skip("a store in memory belongs to one process")
     command = [sys.executable, "-c", PUBLISH, url]
     writers = [
         subprocess.Popen([*command, *firsts], cwd=REPOSITORY, env=environment())

@@ -1,4 +1,4 @@
-"""The store in Redis: bounded values, a server that is killed, full, slow or asks who is there. (LMCache #2787, #2143)"""
+"""The store in Redis: bounded values, a server that is killed, full, silent, encrypted (LMCache #2787, #2143)."""
 
 import os
 import signal
@@ -142,7 +142,7 @@ def test_a_full_server_refuses_the_put_and_keeps_what_it_has(tmp_path):
     with running_redis(tmp_path, "--maxmemory", "20mb", "--maxmemory-policy", "noeviction") as server:
         store = open_store(server.url)
         store.put("a", b"old")
-        with pytest.raises(StoreUnavailableError, match="a: .*maxmemory"):
+        with pytest.raises(StoreUnavailableError, match=r"a: .*maxmemory"):
             store.put("a", bytes(40 * 2**20))
         assert store.get("a") == b"old"
         assert store.names() == ["a"]
@@ -154,7 +154,7 @@ def test_the_password_opens_the_store_and_is_never_shown(tmp_path):
         open_store(right).put("a", b"1")
         assert open_store(right).get("a") == b"1"
         for url in (server.url, right.replace("s3cr", "wr0ng")):
-            with pytest.raises(StoreUnavailableError, match="a: .*(uthentication|username-password)") as raised:
+            with pytest.raises(StoreUnavailableError, match=r"a: .*(uthentication|username-password)") as raised:
                 open_store(url).get("a")
             assert "wr0ng" not in str(raised.value)
 
@@ -183,9 +183,11 @@ def test_a_retried_publication_is_done_once(server, store, small_parts, monkeypa
 def test_tls_servers_are_reached_and_their_certificates_checked(tmp_path, monkeypatch):
     certificate, key, port = tmp_path / "cert.pem", tmp_path / "key.pem", free_port()
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-        + ["-keyout", str(key), "-out", str(certificate)],
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
         check=True,
         capture_output=True,
     )

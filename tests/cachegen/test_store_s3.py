@@ -39,7 +39,7 @@ def calls(store):
 
 def test_a_bucket_that_is_not_there_is_unavailable_rather_than_empty(endpoint):
     for call in calls(open_store(f"s3://no-such-bucket/p?endpoint={endpoint}&region=us-east-1")):
-        with pytest.raises(StoreUnavailableError, match="s3://no-such-bucket/p.*NoSuchBucket"):
+        with pytest.raises(StoreUnavailableError, match=r"s3://no-such-bucket/p.*NoSuchBucket"):
             call()
 
 
