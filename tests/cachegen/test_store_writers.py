@@ -1,4 +1,4 @@
-"""Two processes that store real contexts with a common prefix at the same time, and chunks whose bytes differ by writer."""
+"""Two processes that store real contexts with a common prefix at once, and chunks whose bytes differ by writer."""
 
 import subprocess
 import sys
