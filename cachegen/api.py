@@ -190,8 +190,7 @@ def store_kv(
         dtype=dtype_of(cache.chunk(0, 1)).name,
         chunks=tuple(chunks),
     )
-    publish_context(store, manifest, cache.token_ids, objects)
-    return manifest
+    return publish_context(store, manifest, cache.token_ids, objects).manifest
 
 
 def _log_nothing(event: str, **fields: Any) -> None:

@@ -130,7 +130,7 @@ class LoadSession:
     Raises
     ------
     InvalidInputError
-        A chunk is not stored in an encoding that the controller may choose.
+        No chunk is stored in any encoding that the controller may choose. (Single ones may be gone: evicted.)
     """
 
     def __init__(
@@ -143,10 +143,9 @@ class LoadSession:
         limits: LoadLimits | None = None,
         known: LinkKnowledge | None = None,
     ) -> None:
-        for chunk in chunks:
-            for name in controller.encodings:
-                if name not in chunk.sizes_bytes:
-                    raise InvalidInputError(f"chunk {chunk.index} is not stored as {name}")
+        stored = {name for chunk in chunks for name in chunk.sizes_bytes}
+        if controller.encodings and not stored & set(controller.encodings):
+            raise InvalidInputError(f"no chunk is stored as {' or '.join(controller.encodings)}")
         self._chunks = [_Chunk(options) for options in chunks]
         self._controller, self._estimator, self._log = controller, estimator, log
         self._deadline_s, self._limits = deadline_s, limits or LoadLimits()

@@ -137,7 +137,7 @@ class ContextLoader:
             The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
             tokens nothing can be recomputed either.
         InvalidInputError
-            The controller may choose an encoding that is not stored.
+            No chunk is stored in any encoding that the controller may choose.
         """
         manifest, token_ids = await self._fetch_index(context_key, clock)
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)

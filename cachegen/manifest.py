@@ -209,6 +209,11 @@ def tokens_name(context_key: bytes) -> str:
     return f"tokens/{_spread(context_key)}"
 
 
+def used_name(context_key: bytes) -> str:
+    """Return the name of the object whose time says when a context was last used."""
+    return f"used/{_spread(context_key)}"
+
+
 def _spread(key: bytes) -> str:
     # 256 folders, so that no folder of a large file store grows without bound.
     check_hash("key", key, KEY_BYTES)

@@ -60,6 +60,8 @@ ONLY_IN = {
     "aiohttp": {"cachegen/server/", "cachegen/sources/"},
     "jinja2": {"testbed/html_report/page.py"},
     "pyarrow": {"testbed/request_table.py"},
+    "redis": {"cachegen/stores/redis_"},
+    "obstore": {"cachegen/stores/s3_store.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.
 PURE = {"torch", "numpy", "aiohttp", "socket", "time", "asyncio", "threading"}

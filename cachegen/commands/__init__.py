@@ -1,6 +1,6 @@
 """Registry of the command line's commands by name."""
 
-from cachegen.commands import ablation, bench, calibrate, decode, encode, inspect, prepare, serve
+from cachegen.commands import ablation, bench, calibrate, collect, decode, encode, evict, inspect, prepare, serve
 from cachegen.commands.base import Command
 
 COMMANDS: dict[str, Command] = {
@@ -12,4 +12,6 @@ COMMANDS: dict[str, Command] = {
     "bench": bench,
     "ablation": ablation,
     "serve": serve,
+    "evict": evict,
+    "collect": collect,
 }

@@ -46,6 +46,16 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an output file that is there already")
 
 
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Which store."""
+    parser.add_argument("--store", required=True, metavar="URL", help="folder or URL of a store (docs/stores.md)")
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Whether to change anything."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
 def check_output(path: Path, *, overwrite: bool) -> None:
     """Refuse, before any work is done for it, an output file that cannot be written or is there already.
 

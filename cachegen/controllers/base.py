@@ -190,7 +190,7 @@ class Controller(Protocol):
     """Chooses between the encodings and recomputation, chunk by chunk."""
 
     encodings: tuple[str, ...]
-    """Those it may choose, finest first; each chunk has to be stored in all of them."""
+    """Those it may choose, finest first; a chunk need not be stored in all of them."""
     estimator: str
     """Name of the throughput estimator that suits it, where the caller has no wish of his own."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from cachegen.errors import InvalidInputError, StoreUnavailableError
-from cachegen.stores import Store
+from cachegen.stores import Store, note_read
 
 
 class StoreSource:
@@ -52,6 +52,7 @@ class StoreSource:
             raise StoreUnavailableError(f"{name}: holds more than the {max_bytes} bytes that were expected")
         if on_bytes is not None:
             on_bytes(len(data))
+        self._threads.submit(note_read, self._store, name)  # nobody waits for it
         return data
 
     def _read(self, name: str, end: int) -> bytes:

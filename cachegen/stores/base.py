@@ -1,6 +1,7 @@
 """What a store is, and which names its objects may have."""
 
 import re
+from dataclasses import dataclass
 from typing import Protocol
 
 from cachegen.errors import InvalidInputError
@@ -13,8 +14,25 @@ _SEGMENT = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 
 
+@dataclass(frozen=True)
+class StoredObject:
+    """What a store knows of an object without reading it.
+
+    Parameters
+    ----------
+    name, size_bytes
+        As ``Store.names`` and ``Store.size`` give them.
+    modified_s
+        When it was put, in seconds by the store's own clock: comparable within one store, and with no other clock.
+    """
+
+    name: str
+    size_bytes: int
+    modified_s: float
+
+
 class Store(Protocol):
-    """Named objects of bytes. An object is there whole or not at all.
+    """Named objects of bytes. An object is there whole or not at all. Safe for threads and for concurrent writers.
 
     Every method raises ``InvalidInputError`` for a name that ``check_name`` refuses, and
     ``StoreUnavailableError`` when the store does not answer. ``get``, ``size`` and ``delete`` raise
@@ -23,6 +41,10 @@ class Store(Protocol):
 
     def put(self, name: str, data: bytes) -> None:
         """Publish ``data`` under ``name``; readers see the old object or the new one, never a part."""
+        ...
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Publish ``data`` unless there is an object ``name``; return whether it was. Of two at once, one succeeds."""
         ...
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
@@ -35,6 +57,10 @@ class Store(Protocol):
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all objects whose name starts with ``prefix``, sorted."""
+        ...
+
+    def entries(self, prefix: str = "") -> list[StoredObject]:
+        """Return what ``names`` lists, each with its size and the time of its put, sorted by name."""
         ...
 
     def delete(self, name: str) -> None:

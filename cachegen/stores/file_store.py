@@ -9,12 +9,12 @@ reached.
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
-from cachegen.stores.base import check_name, check_range, is_name
+from cachegen.stores.base import StoredObject, check_name, check_range, is_name
 
 TEMPORARY_FOLDER = ".tmp"
 # One object is written in seconds; an hour leaves room for a disk in trouble.
@@ -37,6 +37,17 @@ class FileStore:
 
     def put(self, name: str, data: bytes) -> None:
         """See ``Store.put``; when it returns, the object survives a power cut."""
+        self._write(name, data, Path.replace)
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """See ``Store.put_new``; the file system must know hard links."""
+        try:
+            self._write(name, data, os.link)
+        except FileExistsError:
+            return False
+        return True
+
+    def _write(self, name: str, data: bytes, publish: Callable[[Path, Path], object]) -> None:
         check_name(name)
         target = self.root / name
         temporary = self._temporary / secrets.token_hex(16)
@@ -48,10 +59,14 @@ class FileStore:
             _make_folder(target.parent)
             try:
                 _write_synced(temporary, data)
-                temporary.replace(target)
+                publish(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
             _sync_folder(target.parent)
+        except FileExistsError:
+            if target.is_file():  # a link's refusal, not that of a file where a folder should be
+                raise
+            raise StoreUnavailableError(f"{target}: something that is no object stands in the way") from None
         except OSError as error:
             raise _unavailable(target, error) from error
 
@@ -74,9 +89,16 @@ class FileStore:
 
     def names(self, prefix: str = "") -> list[str]:
         """See ``Store.names``."""
-        with _refusals_named(self.root):
-            names = [path.relative_to(self.root).as_posix() for path in self._files()]
-        return sorted(name for name in names if name.startswith(prefix) and is_name(name))
+        return [name for name, _ in self._named_files(prefix)]
+
+    def entries(self, prefix: str = "") -> list[StoredObject]:
+        """See ``Store.entries``; the clock is the file system's."""
+        found = []
+        for name, path in self._named_files(prefix):
+            with suppress(ObjectNotFoundError), _refusals_named(path):  # deleted since it was listed
+                status = path.stat()
+                found.append(StoredObject(name, status.st_size, status.st_mtime))
+        return found
 
     def delete(self, name: str) -> None:
         """See ``Store.delete``; the folders stay."""
@@ -103,11 +125,19 @@ class FileStore:
                 raise ObjectNotFoundError(f"{path}: no such object")
         return path
 
-    def _files(self) -> Iterator[Path]:
-        if not self.root.is_dir():
+    def _named_files(self, prefix: str) -> list[tuple[str, Path]]:
+        with _refusals_named(self.root):
+            named = [(path.relative_to(self.root).as_posix(), path) for path in self._files(prefix)]
+        return sorted((name, path) for name, path in named if name.startswith(prefix) and is_name(name))
+
+    def _files(self, prefix: str) -> Iterator[Path]:
+        folder, _, _ = prefix.rpartition("/")
+        # no walk through a million chunks for a few manifests; a folder that no name can have holds no object
+        top = self.root / folder if is_name(folder) else self.root
+        if os.path.realpath(top) != str(top) or not top.is_dir():
             return
-        for folder, _, files in os.walk(self.root, onerror=_raise):
-            paths = (Path(folder, name) for name in files)
+        for below, _, files in os.walk(top, onerror=_raise):
+            paths = (Path(below, name) for name in files)
             yield from (path for path in paths if not path.is_symlink() and path.is_file())
 
     def _collect_stale(self) -> None:

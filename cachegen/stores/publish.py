@@ -1,9 +1,11 @@
 """Publishing a context: chunks first, then tokens, the manifest last, so that what is listed is there."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from cachegen.chunking import TokenIds, pack_tokens
-from cachegen.errors import MismatchError, ObjectNotFoundError
+from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
 from cachegen.manifest import (
     Manifest,
     check_tokens,
@@ -11,17 +13,29 @@ from cachegen.manifest import (
     manifest_name,
     pack_manifest,
     tokens_name,
+    used_name,
 )
 from cachegen.stores.base import Store
+from cachegen.stores.claims import claimed
+from cachegen.stores.inventory import chunk_sizes
+
+
+@dataclass(frozen=True)
+class Published:
+    """The manifest as it stands in the store now, and how many bytes had to be written."""
+
+    manifest: Manifest
+    written_bytes: int
 
 
 def publish_context(
     store: Store, manifest: Manifest, token_ids: TokenIds, chunks: Iterable[tuple[bytes, str, bytes]]
-) -> int:
-    """Put a whole context into the store; return how many bytes had to be written.
+) -> Published:
+    """Put a whole context into the store.
 
-    Objects that are there with the same bytes are not written again: contexts with an equal prefix share its
-    chunks, and a damaged one is mended. An earlier manifest of the same context is replaced.
+    Objects that are there are not written again: contexts with an equal prefix share its chunks, and a damaged one is
+    mended. Of two writers that put a chunk at once, one is the first, and the manifests of both list what that one put,
+    whose size may differ. An earlier manifest of the same context is replaced.
 
     Parameters
     ----------
@@ -38,31 +52,88 @@ def publish_context(
         The store does not take the objects.
     """
     check_tokens(manifest, token_ids)
-    sizes_bytes = {
-        chunk_name(chunk.key, encoding): size_bytes
-        for chunk in manifest.chunks
-        for encoding, size_bytes in chunk.encodings.items()
-    }
+    sizes_bytes = chunk_sizes(manifest)
     written_bytes = 0
-    for key, encoding, data in chunks:
-        name = chunk_name(key, encoding)
-        if sizes_bytes.get(name) != len(data):
-            raise MismatchError(f"{name}: {len(data)} bytes, the manifest lists {sizes_bytes.get(name)}")
-        written_bytes += _put_once(store, name, data)
-    for name, size_bytes in sizes_bytes.items():
-        if (stored_bytes := _stored_bytes(store, name)) != size_bytes:
-            raise MismatchError(f"{name}: {stored_bytes} bytes in the store, the manifest lists {size_bytes}")
-    written_bytes += _put_once(store, tokens_name(manifest.context_key), pack_tokens(token_ids))
-    packed = pack_manifest(manifest)
-    store.put(manifest_name(manifest.context_key), packed)
-    return written_bytes + len(packed)
+    with claimed(store, manifest) as claim:
+        for key, encoding, data in chunks:
+            name = chunk_name(key, encoding)
+            if sizes_bytes.get(name) != len(data):
+                raise MismatchError(f"{name}: {len(data)} bytes, the manifest lists {sizes_bytes.get(name)}")
+            stored, written = _put_once(store, name, data)
+            if len(stored) != len(data):
+                manifest = _with_size(manifest, key, encoding, len(stored))
+            written_bytes += written
+        claim.renew()  # the chunks may have taken longer than a claim lasts
+        for name, size_bytes in chunk_sizes(manifest).items():
+            if (stored_bytes := _stored_bytes(store, name)) != size_bytes:
+                raise MismatchError(f"{name}: {stored_bytes} bytes in the store, the manifest lists {size_bytes}")
+        tokens, packed = pack_tokens(token_ids), pack_manifest(manifest)
+        written_bytes += _put_if_other(store, tokens_name(manifest.context_key), tokens)
+        record_use(store, manifest.context_key)
+        store.put(manifest_name(manifest.context_key), packed)
+    return Published(manifest, written_bytes + len(packed))
 
 
-def _put_once(store: Store, name: str, data: bytes) -> int:
-    if _stored_bytes(store, name) == len(data) and store.get(name) == data:
-        return 0
+def record_use(store: Store, context_key: bytes) -> None:
+    """Record that a context is being used now: eviction spares what was used last.
+
+    The record is the time that the store gives to an empty object, so clocks of readers play no part.
+    """
+    store.put(used_name(context_key), b"")
+
+
+def note_read(store: Store, name: str) -> None:
+    """Record the use of a context whose manifest was read under ``name``; other objects are none.
+
+    A store that cannot be written to is read all the same: then nothing is known of uses, and nothing evicted either.
+    """
+    if name.startswith("manifests/"):
+        with suppress(StoreError, ValueError):  # nor is every name there a manifest's
+            record_use(store, bytes.fromhex(name.rpartition("/")[2]))
+
+
+def _put_once(store: Store, name: str, data: bytes) -> tuple[bytes, int]:
+    """Bytes that are stored under a chunk's name from now on, and how many of them were written."""
+    if store.put_new(name, data):
+        return data, len(data)
+    try:
+        stored = store.get(name)
+    except ObjectNotFoundError:
+        stored = b""
+    if stored == data or _is_the_same_chunk(stored, data):
+        return stored, 0
+    store.put(name, data)
+    return data, len(data)
+
+
+def _is_the_same_chunk(stored: bytes, data: bytes) -> bool:
+    """Whether two containers, both sound, hold one chunk in one encoding; their bytes may differ all the same."""
+    # loads torch, which those who only read from stores do without
+    from cachegen.container import unpack
+
+    try:
+        first, second = unpack(stored), unpack(data)
+    except FormatError:
+        return False
+    return (first.encoding, first.identity, first.layout) == (second.encoding, second.identity, second.layout)
+
+
+def _put_if_other(store: Store, name: str, data: bytes) -> int:
+    try:
+        if store.get(name, 0, len(data) + 1) == data:
+            return 0
+    except ObjectNotFoundError:
+        pass
     store.put(name, data)
     return len(data)
+
+
+def _with_size(manifest: Manifest, key: bytes, encoding: str, size_bytes: int) -> Manifest:
+    chunks = tuple(
+        replace(chunk, encodings={**chunk.encodings, encoding: size_bytes}) if chunk.key == key else chunk
+        for chunk in manifest.chunks
+    )
+    return replace(manifest, chunks=chunks)
 
 
 def _stored_bytes(store: Store, name: str) -> int | None:

@@ -11,6 +11,7 @@ from cachegen.manifest import (
     manifest_name,
     tokens_name,
     unpack_manifest,
+    used_name,
 )
 from cachegen.stores import FileStore, publish_context
 
@@ -41,6 +42,15 @@ class RecordingStore(FileStore):
         super().put(name, data)
         self.put_names.append(name)
 
+    def put_new(self, name, data):
+        was_put = super().put_new(name, data)
+        self.put_names += [name] * was_put
+        return was_put
+
+    def put_objects(self):
+        """Names in order, but for claims."""
+        return [name for name in self.put_names if not name.startswith("claims/")]
+
 
 def test_published_context_can_be_read_back(tmp_path):
     token_ids = list(range(25))
@@ -61,11 +71,16 @@ def test_chunks_are_published_first_and_the_manifest_last(tmp_path):
 
     publish_context(store, manifest, list(range(25)), objects)
 
-    assert store.put_names == [
+    assert store.put_objects() == [
         *(chunk_name(key, encoding) for key, encoding, _ in objects),
         tokens_name(manifest.context_key),
+        used_name(manifest.context_key),
         manifest_name(manifest.context_key),
     ]
+    # claimed before the first chunk, and again before the manifest; the claim ends with the publication
+    claims = [place for place, name in enumerate(store.put_names) if name.startswith("claims/")]
+    assert claims == [0, len(objects) + 1]
+    assert store.names("claims/") == []
 
 
 def test_contexts_with_an_equal_prefix_share_its_chunks(tmp_path):
@@ -75,11 +90,12 @@ def test_contexts_with_an_equal_prefix_share_its_chunks(tmp_path):
     store.put_names.clear()
 
     manifest, objects = make_context(longer)
-    written_bytes = publish_context(store, manifest, longer, objects)
+    written_bytes = publish_context(store, manifest, longer, objects).written_bytes
 
-    assert store.put_names == [
+    assert store.put_objects() == [
         *(chunk_name(manifest.context_key, encoding) for encoding in ENCODINGS),
         tokens_name(manifest.context_key),
+        used_name(manifest.context_key),
         manifest_name(manifest.context_key),
     ]
     assert written_bytes == 90 + 50 + 27 * 4 + store.size(manifest_name(manifest.context_key))

@@ -1,12 +1,12 @@
-"""Stores: what each of them does, and puts that are atomic under kill, clash and full disk."""
+"""Names, URLs, and the store in a folder: puts that are atomic under kill, clash and full disk."""
 
-import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
 
 import pytest
 from storage_server import REPOSITORY
@@ -17,71 +17,7 @@ from cachegen.errors import (
     StoreUnavailableError,
     UnknownNameError,
 )
-from cachegen.stores import STORES, FileStore, check_name, open_store
-
-NAME = "chunks/ab/abcd/cachegen-2"
-DATA = bytes(range(256)) * 4
-OBJECTS = {NAME: DATA, "chunks/ab/abcd/raw": b"raw", "empty": b"", "tokens/ab/abcd": b"tokens"}
-
-
-@pytest.fixture(scope="module")
-def stocked_root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("stores") / "store"
-    store = FileStore(root)
-    for name, data in OBJECTS.items():
-        store.put(name, data)
-    return root
-
-
-@pytest.fixture
-def stocked_store(stocked_root):
-    """A store with OBJECTS in it, opened by its URL."""
-    return open_store(f"file://{stocked_root}")
-
-
-# What every store does.
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_objects_and_their_sizes_can_be_read(stocked_store, name):
-    assert stocked_store.get(name) == OBJECTS[name]
-    assert stocked_store.size(name) == len(OBJECTS[name])
-
-
-@pytest.mark.parametrize(
-    ("start", "end"),
-    list(itertools.combinations_with_replacement([0, 1, 10, 1023, 1024, 1025, 5000, 2**41, 2**70, None], 2)),
-    ids=str,
-)
-def test_ranges_are_those_of_a_slice(stocked_store, start, end):
-    assert stocked_store.get(NAME, start or 0, end) == DATA[start:end]
-
-
-def test_range_of_an_empty_object_is_empty(stocked_store):
-    assert stocked_store.get("empty", 0, 10) == b""
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, None), (-5, -1), (3, 2), (0, -1)])
-def test_ranges_that_are_none_are_refused(stocked_store, start, end):
-    with pytest.raises(InvalidInputError, match="no range"):
-        stocked_store.get(NAME, start, end)
-
-
-@pytest.mark.parametrize("name", ["absent", "chunks", "chunks/ab/abcd", f"{NAME}/more"])
-def test_what_is_not_there_is_not_found(stocked_store, name):
-    with pytest.raises(ObjectNotFoundError, match=name):
-        stocked_store.get(name)
-    with pytest.raises(ObjectNotFoundError, match=name):
-        stocked_store.get(name, 3, 3)
-    with pytest.raises(ObjectNotFoundError, match=name):
-        stocked_store.size(name)
-
-
-@pytest.mark.parametrize("name", ["..", "../store/empty", "a/../empty", "/empty", ".tmp/x", "a//b", "é", ""])
-def test_names_that_are_none_are_refused(stocked_store, name):
-    for call in (stocked_store.get, stocked_store.size):
-        with pytest.raises(InvalidInputError, match="not an object name"):
-            call(name)
+from cachegen.stores import FileStore, check_name, open_store
 
 
 def test_names_end_where_they_seem_to():
@@ -104,31 +40,16 @@ def test_folder_is_made_by_the_first_put_only(tmp_path):
     assert FileStore(tmp_path / "new" / "store").get("a/b") == b"1"
 
 
-def test_names_are_listed_by_prefix_without_temporary_or_foreign_files(tmp_path):
+def test_temporary_and_foreign_files_are_no_objects(tmp_path):
     store = FileStore(tmp_path)
-    for name in ("a/x", "a/y", "ab", "b"):
-        store.put(name, b"1")
+    store.put("a/x", b"1")
     (tmp_path / ".tmp" / "unfinished").write_bytes(b"1")
     (tmp_path / "no name.txt").write_bytes(b"1")
-    (tmp_path / "link").symlink_to(tmp_path / "b")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "x")
+    (tmp_path / "folder").symlink_to(tmp_path / "a")
 
-    assert store.names() == ["a/x", "a/y", "ab", "b"]
-    assert store.names("a") == ["a/x", "a/y", "ab"]
-    assert store.names("a/") == ["a/x", "a/y"]
-    assert store.names("../") == []
-
-
-def test_put_replaces_and_delete_removes(tmp_path):
-    store = FileStore(tmp_path)
-    store.put("a", b"old")
-    store.put("a", b"newer")
-    assert store.get("a") == b"newer"
-
-    store.delete("a")
-
-    assert store.names() == []
-    with pytest.raises(ObjectNotFoundError):
-        store.delete("a")
+    assert store.names() == ["a/x"]
+    assert store.names("folder/") == store.names("../") == []
 
 
 def test_links_do_not_lead_out_of_the_store(tmp_path):
@@ -286,11 +207,55 @@ def test_plain_paths_and_file_urls_open_folders(tmp_path):
     assert open_store(f"file://localhost{tmp_path}").root == tmp_path
 
 
+def test_stores_in_memory_are_shared_by_name():
+    open_store("memory://tests").put("a", b"1")
+
+    assert open_store("memory://tests").get("a") == b"1"
+    assert open_store("memory://other").names() == []
+
+
 def test_urls_that_no_store_takes_are_refused():
-    assert sorted(STORES) == ["file"]
-    for url in ("s3://bucket/prefix", "http://host"):
-        with pytest.raises(UnknownNameError, match=f"{url}: no store for .*; there are file"):
+    for url in ("http://host", "ftp://user:secret@host"):
+        with pytest.raises(
+            UnknownNameError, match=r"no store for (http|ftp)://; there are file, memory, redis"
+        ) as raised:
             open_store(url)
-    for url in ("file://elsewhere/folder", "file://"):
+        assert "secret" not in str(raised.value)
+    for url in (
+        *("file://elsewhere/folder", "file://", "memory://", "memory://a b", "s3://", "s3://bucket/a//b"),
+        *("s3://bucket?timeout=3", "s3://bucket/a?endpoint=localhost:80", "s3://bucket/#fragment"),
+    ):
         with pytest.raises(InvalidInputError, match=re.escape(url)):
             open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://", "redis:///0", "redis://user:secret@host:port/0", "redis://:sec/ret@host", "redis://host/secret"),
+        *("redis://:secret@host?db=1", "redis://:secret@host/-1", "redis+cluster://:secret@host/1", "s3://k:secret@b"),
+        "rediss+cluster://:secret#@host",
+    ],
+)
+def test_urls_that_may_hold_a_password_are_refused_without_it(url):
+    with pytest.raises(InvalidInputError, match=r"(redis|s3)\S*://") as raised:
+        open_store(url)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "secret" not in shown.replace(f"open_store({url!r})", "")
+    assert "sec/ret" not in shown
+
+
+@pytest.mark.parametrize(("url", "client", "extra"), [("redis://host", "redis", "redis"), ("s3://b", "obstore", "s3")])
+def test_a_client_that_is_not_installed_is_named_with_its_extra(monkeypatch, url, client, extra):
+    monkeypatch.setitem(sys.modules, client, None)
+    for module in ("redis_client", "redis_store", "s3_store"):
+        monkeypatch.delitem(sys.modules, f"cachegen.stores.{module}", raising=False)
+
+    with pytest.raises(InvalidInputError, match=rf"pip install cachegen\[{extra}\]"):
+        open_store(url)
+
+
+def test_stores_that_are_not_used_load_no_client():
+    program = "import sys, cachegen.stores; print([m for m in ('redis', 'obstore', 'torch') if m in sys.modules])"
+    with run_python(program) as process:
+        assert process.stdout.read() == "[]\n"
