@@ -127,7 +127,7 @@ def test_prefill_in_pieces_calculates_the_same_cache():
 
 def test_an_encoding_that_was_not_stored_is_refused(tmp_path):
     stored = store_context(tmp_path)
-    with pytest.raises(InvalidInputError, match="not stored as quant4"):
+    with pytest.raises(InvalidInputError, match="no chunk is stored as quant4"):
         get_kv(str(tmp_path), stored.model, stored.manifest.context_key, "quant4", stored.profile)
 
 
