@@ -87,9 +87,12 @@ class Assembly:
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Span]) -> Span:
         job = thread.submit(work)
         self._jobs.add(job)
-        span = await asyncio.wrap_future(job)
-        self._jobs.discard(job)
-        return span
+        try:
+            return await asyncio.wrap_future(job)
+        finally:
+            # one that failed holds its bytes; one that still runs is waited for in the end
+            if job.done():
+                self._jobs.discard(job)
 
     def _decode(self, index: int, encoding: str, data: bytes) -> Span:
         started_s = self._clock.elapsed_s()

@@ -7,7 +7,7 @@ from cachegen.estimators import ThroughputEstimator
 # Silence that is no stall: a server's thinking, a scheduler's hiccup.
 _PATIENCE_S = 0.1
 # An object is asked for when those on their way will have arrived within a round trip and this.
-_MARGIN_S = 0.05
+_MARGIN_S = 0.1
 # Over which the rate of arrival is looked at to see when the link runs dry.
 _WINDOW_S = 0.5
 
@@ -31,12 +31,22 @@ class LinkKnowledge:
 class LinkUse:
     """Tells the estimator of every moment in use, and knows when the next request is due.
 
+    The link is in use while an answer arrives, and while one is overdue. The round trip before an answer says nothing
+    about the rate.
+
     Parameters
     ----------
     estimator : ThroughputEstimator
         To be told.
     known : LinkKnowledge
         From before.
+
+    Attributes
+    ----------
+    rtt_s : float
+        The shortest seen.
+    bytes_per_s : float or None
+        The rate of the last pieces, before there were two the known one; ``None`` without either.
     """
 
     def __init__(self, estimator: ThroughputEstimator, known: LinkKnowledge) -> None:
@@ -45,60 +55,71 @@ class LinkUse:
         if known.throughput_bps is not None:
             estimator.expect(known.throughput_bps)
         self._used_bytes, self._used_s = 0, 0.0
-        self._idle = True
-        # Up to when time in use has been accounted for; in the future while an answer cannot be there yet.
+        # objects on their way: when each was asked for, and what had arrived of all objects by then
+        self._requests: dict[int, tuple[float, int]] = {}
+        self._arriving: set[int] = set()
+        self._arrived_bytes = 0
+        # up to when time in use has been accounted for
         self._seen_s = 0.0
         self._uncounted_bytes = 0
-        self._last_end_s = 0.0
         self._recent: list[tuple[float, int]] = []
+        self.bytes_per_s = None if known.throughput_bps is None else known.throughput_bps / 8
 
     @property
     def knowledge(self) -> LinkKnowledge:
         """What this use has taught."""
         return LinkKnowledge(8 * self._used_bytes / self._used_s if self._used_s else None, self.rtt_s)
 
-    def request(self, now_s: float) -> None:
+    def request(self, index: int, now_s: float) -> None:
         """An object is asked for."""
-        if self._idle:
-            self._idle = False
-            # the round trip of the first request says nothing about the rate
-            self._seen_s = now_s + 2 * self.rtt_s + _PATIENCE_S
-            self._recent.clear()
+        self._requests[index] = now_s, self._arrived_bytes
 
-    def answer(self, now_s: float, waited_s: float) -> None:
-        """The first byte of an answer is there, ``waited_s`` after its request."""
+    def answer(self, index: int, now_s: float) -> None:
+        """The first byte of an answer is there."""
+        waited_s = now_s - self._requests[index][0]
         self.rtt_s = min(self.rtt_s, waited_s) if self.rtt_s else waited_s
-        self._seen_s = min(self._seen_s, now_s)
+        if not self._arriving:
+            self._seen_s = now_s
+            self._recent.clear()
+        self._arriving.add(index)
 
     def piece(self, size_bytes: int, now_s: float) -> None:
         """Bytes have arrived."""
+        self._arrived_bytes += size_bytes
         self._recent.append((now_s, size_bytes))
         self._recent = [(at_s, size) for at_s, size in self._recent if at_s > now_s - _WINDOW_S]
+        seconds = now_s - self._recent[0][0]
+        if seconds > 0:
+            self.bytes_per_s = sum(size for _, size in self._recent[1:]) / seconds
         self._account(size_bytes, now_s)
 
-    def wait(self, now_s: float, in_flight: bool) -> None:
-        """Nothing has arrived since the last event; is anything in flight?"""
-        if in_flight and now_s > self._seen_s + _PATIENCE_S:
+    def silence(self, now_s: float) -> None:
+        """Nothing has arrived since the last event: a stall, if that lasts while something should."""
+        if not self._requests:
+            return
+        since_s = self._seen_s
+        if not self._arriving:
+            asked_s = min(asked_s for asked_s, _ in self._requests.values())
+            since_s = max(since_s, asked_s + 2 * self.rtt_s)
+        if now_s > since_s + _PATIENCE_S:
+            self._seen_s = since_s
             self._account(0, now_s)
-        self._idle = not in_flight
 
-    def transfer(self, size_bytes: int, started_s: float, now_s: float, in_flight: bool) -> None:
-        """An object is whole, ``started_s`` being when it was asked for."""
-        spent_s = now_s - max(started_s, self._last_end_s)
-        self._last_end_s = now_s
-        if spent_s > 0:
-            self._estimator.add_transfer(size_bytes, spent_s)
-        self._idle = not in_flight
+    def whole(self, index: int, now_s: float) -> None:
+        """An object has arrived; what the link brought meanwhile, of this and of others, is its throughput."""
+        asked_s, before_bytes = self._requests[index]
+        self.ended(index)
+        if now_s > asked_s:
+            self._estimator.add_transfer(self._arrived_bytes - before_bytes, now_s - asked_s)
+
+    def ended(self, index: int) -> None:
+        """An object is no longer on its way."""
+        del self._requests[index]
+        self._arriving.discard(index)
 
     def runs_dry(self, missing_bytes: int) -> bool:
         """Whether the link will have delivered all that is on its way before the answer to a request made now."""
-        if not missing_bytes:
-            return True
-        if len(self._recent) < 2:
-            return False
-        seconds = self._recent[-1][0] - self._recent[0][0]
-        arrived = sum(size for _, size in self._recent[1:])
-        return missing_bytes * seconds <= arrived * (self.rtt_s + _MARGIN_S)
+        return missing_bytes <= (self.bytes_per_s or 0.0) * (self.rtt_s + _MARGIN_S)
 
     def _account(self, size_bytes: int, now_s: float) -> None:
         self._uncounted_bytes += size_bytes

@@ -13,13 +13,13 @@ from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, 
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge, LinkUse
+from cachegen.store_health import StoreHealth
 
-# An object that failed as often is not asked for again; its chunk is recomputed.
+# A chunk that failed as often is recomputed. An object that the store does not have is no failure: the answer is cheap,
+# and another encoding may be there.
 _MAX_FAILURES = 2
 # A chunk given up as often is left to arrive: a link that rises and falls must not have it begun for ever.
 _MAX_CANCELLATIONS = 2
-# After failures in a row the store is left in peace for a while, doubling from the first to the last of these.
-_BACKOFF_S = (0.1, 2.0)
 
 
 class EventLog(Protocol):
@@ -43,7 +43,7 @@ class LoadLimits:
         ``in_flight`` this bounds the memory of a load.
     """
 
-    in_flight: int = 4
+    in_flight: int = 8
     undecoded: int = 3
 
 
@@ -151,8 +151,7 @@ class LoadSession:
         self._deadline_s, self._limits = deadline_s, limits or LoadLimits()
         self._link = LinkUse(estimator, known or LinkKnowledge())
         self._compute_free_s = 0.0
-        self._failures_in_a_row = 0
-        self._fetch_from_s = 0.0
+        self._store = StoreHealth()
         self.wasted_bytes = 0
 
     @property
@@ -172,7 +171,7 @@ class LoadSession:
 
     def commands(self, now_s: float) -> list[Command]:
         """Return what to do now; ask again after every event, and a few times a second without any."""
-        self._link.wait(now_s, bool(self._in(_Place.IN_FLIGHT)))
+        self._link.silence(now_s)
         commands: list[Command] = [CancelFetch(index) for index in self._give_up(now_s)]
         while self._in(_Place.UNDECIDED):
             state = self._state(now_s)
@@ -186,9 +185,8 @@ class LoadSession:
 
     def first_byte(self, index: int, now_s: float) -> None:
         """Take note that the answer to a fetch begins to arrive."""
-        chunk = self._chunks[index]
-        chunk.first_byte_s = now_s
-        self._link.answer(now_s, now_s - chunk.started_s)
+        self._chunks[index].first_byte_s = now_s
+        self._link.answer(index, now_s)
 
     def received(self, index: int, num_bytes: int, now_s: float) -> None:
         """Take note of bytes of an object in flight."""
@@ -199,14 +197,13 @@ class LoadSession:
         """Take note that an object is whole."""
         chunk = self._chunks[index]
         chunk.place = _Place.UNDECODED
-        self._failures_in_a_row = 0
-        size_bytes = chunk.options.sizes_bytes[chunk.source]
-        self._link.transfer(size_bytes, chunk.started_s, now_s, bool(self._in(_Place.IN_FLIGHT)))
+        self._store.answered()
+        self._link.whole(index, now_s)
         self._log(
             "fetch",
             chunk=index,
             encoding=chunk.source,
-            bytes=size_bytes,
+            bytes=chunk.received_bytes,
             started_s=chunk.started_s,
             first_byte_s=chunk.first_byte_s,
             ended_s=now_s,
@@ -216,12 +213,13 @@ class LoadSession:
         """Take note that an object does not come; ``gone``: nor would it the next time."""
         chunk = self._chunks[index]
         self._log("fetch_failed", chunk=index, encoding=chunk.source, error=error, received_bytes=chunk.received_bytes)
-        if not gone:
-            first_s, longest_s = _BACKOFF_S
-            self._fetch_from_s = now_s + min(longest_s, first_s * 2.0**self._failures_in_a_row)
-            self._failures_in_a_row += 1
-        self._refuse(chunk, chunk.received_bytes, gone=gone)
-        self._link.wait(now_s, bool(self._in(_Place.IN_FLIGHT)))
+        self._link.ended(index)
+        if gone:
+            self._store.answered()
+        else:
+            chunk.failures += 1
+            self._store.failed(chunk.started_s, now_s, self._deadline_s)
+        self._refuse(chunk, gone=gone)
 
     def decoded(self, index: int, started_s: float, now_s: float) -> None:
         """Take note that a chunk is in place."""
@@ -233,7 +231,8 @@ class LoadSession:
         """Take note that an object is damaged or foreign."""
         chunk = self._chunks[index]
         self._log("decode_failed", chunk=index, encoding=chunk.source, error=error)
-        self._refuse(chunk, chunk.received_bytes, gone=True)
+        chunk.failures += 1
+        self._refuse(chunk, gone=True)
 
     def recomputed(self, index: int, started_s: float, now_s: float) -> None:
         """Take note that a chunk's prefill has ended."""
@@ -247,24 +246,34 @@ class LoadSession:
 
     def _state(self, now_s: float) -> LoadState:
         flying = tuple(chunk.transfer() for chunk in self._in(_Place.IN_FLIGHT))
-        computing = self._in(_Place.TO_RECOMPUTE, _Place.RECOMPUTING)
+        remaining = tuple(self._open_options(chunk) for chunk in self._in(_Place.UNDECIDED))
+        waiting, computing = self._in(_Place.TO_RECOMPUTE), self._in(_Place.RECOMPUTING)
+        free_s = max(now_s, self._compute_free_s) if computing else now_s
         return LoadState(
             elapsed_s=now_s,
             deadline_s=self._deadline_s,
-            remaining=tuple(chunk.options for chunk in self._in(_Place.UNDECIDED)),
+            remaining=remaining,
             throughput_bps=self._estimator.bps,
             in_flight=flying,
             rtt_s=self._link.rtt_s,
-            compute_free_s=max(now_s, self._compute_free_s) if computing else now_s,
+            compute_free_s=free_s + sum(chunk.options.recompute_s for chunk in waiting),
             may_fetch=self._may_fetch(flying, now_s),
-            may_recompute=not computing,
+            # one that waits for a chunk before it, which was refused or given up meanwhile, must not hold that one up
+            may_recompute=not computing
+            and not (remaining and any(chunk.options.index < remaining[0].index for chunk in waiting)),
         )
 
+    def _open_options(self, chunk: _Chunk) -> ChunkOptions:
+        return replace(chunk.options, sizes_bytes={}) if self._store.given_up else chunk.options
+
     def _may_fetch(self, flying: tuple[Transfer, ...], now_s: float) -> bool:
-        if now_s < self._fetch_from_s or len(flying) >= self._limits.in_flight:
+        if not self._store.may_ask(now_s) or len(flying) >= self._limits.in_flight:
             return False
         if len(self._in(_Place.UNDECODED)) >= self._limits.undecoded:
             return False
+        if self._link.bytes_per_s is None:
+            # enough to keep a fast link busy, not all there may be: objects of one size that share a link end at once
+            return len(flying) < (self._limits.in_flight + 1) // 2
         # not sooner than the link would run dry without it: the later a decision, the more it knows
         return self._link.runs_dry(sum(transfer.missing_bytes for transfer in flying))
 
@@ -287,6 +296,7 @@ class LoadSession:
                     throughput_bps=self._estimator.bps,
                 )
                 chunk.place = _Place.UNDECIDED
+                self._link.ended(index)
                 given_up.append(index)
         return given_up
 
@@ -313,7 +323,7 @@ class LoadSession:
             case Stream(name):
                 chunk.place = _Place.IN_FLIGHT
                 chunk.started_s, chunk.first_byte_s, chunk.received_bytes = now_s, None, 0
-                self._link.request(now_s)
+                self._link.request(decision.index, now_s)
                 return [Fetch(decision.index, name, chunk.options.sizes_bytes[name])]
 
     def _begin_recompute(self, now_s: float) -> list[Command]:
@@ -327,10 +337,9 @@ class LoadSession:
                 return []
         return []
 
-    def _refuse(self, chunk: _Chunk, wasted_bytes: int, *, gone: bool) -> None:
+    def _refuse(self, chunk: _Chunk, *, gone: bool) -> None:
         """Let a chunk be decided anew, without what failed."""
-        self.wasted_bytes += wasted_bytes
-        chunk.failures += 1
+        self.wasted_bytes += chunk.received_bytes
         left = dict(chunk.options.sizes_bytes)
         if gone:
             del left[chunk.source]

@@ -139,7 +139,7 @@ class ContextLoader:
         InvalidInputError
             No chunk is stored in any encoding that the controller may choose.
         """
-        manifest, token_ids = await self._fetch_index(context_key, clock)
+        manifest, token_ids, rtt_s = await self._fetch_index(context_key, clock)
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)
         assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock)
         session = LoadSession(
@@ -149,7 +149,7 @@ class ContextLoader:
             slo_s - self._costs.reserve_s,
             self._log,
             self._limits,
-            known,
+            LinkKnowledge(known.throughput_bps if known else None, rtt_s),
         )
         try:
             await LoadRun(session, assembly, self._source, manifest, clock).run()
@@ -158,10 +158,15 @@ class ContextLoader:
             await assembly.close()
         return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link)
 
-    async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int]]:
-        """Fetch manifest and tokens side by side, one round trip for both."""
+    async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int], float]:
+        """Fetch manifest and tokens side by side, one round trip for both, and see how long that is."""
         clock.network(Stage.WAIT)
-        on_first_byte = lambda: clock.network(Stage.FETCH)  # noqa: E731 - two words, used twice
+        asked_s, waited_s = clock.elapsed_s(), []
+
+        def on_first_byte() -> None:
+            clock.network(Stage.FETCH)
+            waited_s.append(clock.elapsed_s() - asked_s)
+
         fetches = [
             asyncio.ensure_future(self._source.fetch(name, max_bytes, on_first_byte))
             for name, max_bytes in (
@@ -182,7 +187,7 @@ class ContextLoader:
         token_ids = unpack_tokens(raw_tokens, manifest.num_tokens)
         check_tokens(manifest, token_ids)
         self._log("index", chunks=len(manifest.chunks), tokens=manifest.num_tokens)
-        return manifest, token_ids
+        return manifest, token_ids, min(waited_s)
 
     def _check_owner(self, manifest: Manifest, context_key: bytes) -> None:
         shape = self._model.shape

@@ -25,8 +25,8 @@ class LinkFuture:
     def __init__(self, trace: Trace, offset_s: float) -> None:
         rates = np.maximum(np.array(trace.rates_mbps), RATE_FLOOR_MBPS) * BYTES_PER_MBIT * PAYLOAD_SHARE
         edges = np.array([*trace.times_s, trace.period_s])
-        self._edges_s = edges.tolist()
-        self._sums = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))]).tolist()
+        self._edges_s: list[float] = edges.tolist()
+        self._sums: list[float] = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))]).tolist()
         self._period_s, self._offset_s = trace.period_s, offset_s
         self._offset_bytes = self._sum_at(offset_s)
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"bearer_token"},
     {"kv", "encoding", "chunking", "stage_clock", "recompute_cost", "estimators"},
     {"kernels"},
-    {"codecs", "controllers", "link_use"},
+    {"codecs", "controllers", "link_use", "store_health"},
     {"load_session"},
     {"container", "manifest"},
     {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},

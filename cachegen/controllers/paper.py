@@ -14,7 +14,7 @@ throughput is known or not. With a throughput of zero nothing fits.
 
 from collections.abc import Mapping, Sequence
 
-from cachegen.controllers.base import RECOMPUTE, Action, InOrderController, LoadState, Recompute, Stream
+from cachegen.controllers.base import RECOMPUTE, Action, Decision, InOrderController, LoadState, Recompute, Stream
 from cachegen.errors import InvalidInputError
 
 
@@ -37,6 +37,12 @@ class PaperController(InOrderController):
         if not encodings:
             raise InvalidInputError("the paper's controller needs at least one encoding to choose from")
         self.encodings = tuple(encodings)
+
+    def decide(self, state: LoadState) -> Decision | None:
+        """Decide on the first remaining chunk; wait while the first object, from which the rate is learnt, flies."""
+        if state.in_flight and state.throughput_bps is None:
+            return None
+        return super().decide(state)
 
     def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
         """Apply the three rules to the first remaining chunk, with the encodings that the store gives it in."""

@@ -34,7 +34,7 @@ class HarmonicMeanEstimator:
         Raises
         ------
         InvalidInputError
-            No bytes, or no time.
+            Less than no bytes, or no time.
         """
         check_observation(size_bytes, seconds)
         if size_bytes:

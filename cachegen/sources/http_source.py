@@ -53,7 +53,7 @@ class HttpSource:
         base_url: str,
         silence_s: float = 5.0,
         *,
-        connections: int = 6,
+        connections: int = 8,
         connect_s: float = 5.0,
         min_progress: MinProgress = MinProgress(),  # noqa: B008 - frozen
         token: str | None = None,
