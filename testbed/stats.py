@@ -1,11 +1,11 @@
 """Intervals for one sample: of a share, of a percentile, of a mean. None stands for a bound that the sample lacks."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
-
-from testbed.fidelity import percentile
 
 CONFIDENCE = 0.95
 RESAMPLES = 1_999
@@ -67,21 +67,32 @@ def percentile_ratio(
     share : float
         Which percentile, between 0 and 1.
     """
-    ratio = _ratio(base, new, range(len(base)), share)
+    of_base, of_new = _Resampled(base), _Resampled(new)
+    whole = np.ones(len(base), dtype=np.int64)
+    ratio = of_new.percentile(whole, share) / of_base.percentile(whole, share)
     # a percentile that no value lies beyond cannot be resampled
     if len(base) < LEAST_RESAMPLED or len(base) * min(share, 1 - share) < 1:
         return ratio, NO_INTERVAL
-    draws = np.random.default_rng(SEED).integers(len(base), size=(RESAMPLES, len(base)))
-    ratios = [_ratio(base, new, drawn, share) for drawn in draws.tolist()]
+    rng = np.random.default_rng(SEED)
+    ratios = []
+    for _ in range(RESAMPLES):
+        drawn = np.bincount(rng.integers(len(base), size=len(base)), minlength=len(base))
+        ratios.append(of_new.percentile(drawn, share) / of_base.percentile(drawn, share))
     tail = (1 - confidence) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return ratio, (float(low), float(high))
 
 
-def _ratio(
-    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], clusters: Sequence[int], share: float
-) -> float:
-    of_new, of_base = (
-        percentile([value for cluster in clusters for value in side[cluster]], share) for side in (new, base)
-    )
-    return of_new / of_base
+class _Resampled:
+    """Values sorted once: a resample is then a weight for each of them."""
+
+    def __init__(self, clusters: Sequence[Sequence[float]]) -> None:
+        values = np.array([value for cluster in clusters for value in cluster])
+        owners = np.repeat(np.arange(len(clusters)), [len(cluster) for cluster in clusters])
+        order = np.argsort(values, kind="stable")
+        self._values, self._owners = values[order], owners[order]
+
+    def percentile(self, drawn: npt.NDArray[np.int64], share: float) -> float:
+        """Nearest rank among the values of clusters that were each drawn so many times."""
+        ranks = np.cumsum(drawn[self._owners])
+        return float(self._values[np.searchsorted(ranks, math.ceil(share * ranks[-1]))])

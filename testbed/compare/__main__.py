@@ -37,9 +37,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("new", type=Path, metavar="NEW", help="the same, of the change")
     for side in ("base", "new"):
         parser.add_argument(
-            f"--{side}", action="append", default=[], type=Path, dest=f"more_{side}", metavar="DIR",
+            f"--{side}",
+            action="append",
+            default=[],
+            type=Path,
+            dest=f"more_{side}",
+            metavar="DIR",
             help=f"more runs of {side.upper()}; may be repeated",
-        )  # fmt: skip
+        )
     rules = parser.add_argument_group("rules")
     rules.add_argument(
         "--margin", type=_unit("pp"), default=0.02, metavar="2pp", help="smallest change of violation rate"
@@ -116,7 +121,8 @@ def _json(document: dict[str, object]) -> str:
 
 
 def _write(options: argparse.Namespace, texts: dict[str, str]) -> int:
-    """Write the files asked for; a status other than 0 says that one could not be."""
+    """Write the files asked for, each if it can be; a status other than 0 says that one could not be."""
+    status = EXIT_FINE
     for name, text in texts.items():
         path: Path | None = getattr(options, name)
         try:
@@ -124,8 +130,8 @@ def _write(options: argparse.Namespace, texts: dict[str, str]) -> int:
                 path.write_text(text, encoding="utf-8")
         except OSError as error:
             sys.stderr.write(f"compare: {path}: cannot be written: {error.strerror}\n")
-            return EXIT_BROKEN
-    return EXIT_FINE
+            status = EXIT_BROKEN
+    return status
 
 
 if __name__ == "__main__":

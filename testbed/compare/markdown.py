@@ -100,8 +100,8 @@ def _rules(comparison: Comparison) -> str:
         return f"Margins: {margin_text}. Figures are exact: a change of a margin or more is a verdict, without a test."
     return (
         f"Margins: {margin_text}. REGRESSED, IMPROVED: the change is a margin or more, and Holm's p over all tests "
-        f"here is at most {ALPHA:.2g}. EQUIVALENT: the {EQUIVALENCE_CONFIDENCE:.0%} interval lies within the margin. Else "
-        f"INCONCLUSIVE. Intervals shown are of {CONFIDENCE:.0%}. Rules and error rates: docs/compare.md."
+        f"here is at most {ALPHA:.2g}. EQUIVALENT: the {EQUIVALENCE_CONFIDENCE:.0%} interval lies within the margin. "
+        f"Else INCONCLUSIVE. Intervals shown are of {CONFIDENCE:.0%}. Rules and error rates: docs/compare.md."
     )
 
 

@@ -21,7 +21,7 @@ def headline(comparison: Comparison) -> str:
 def figures(measure: Measure) -> str:
     """Both sides' figures."""
     if measure.name == "ttft":
-        return f"{measure.base / 1e3:.3g} → {measure.new / 1e3:.3g} s"
+        return f"{measure.base / 1e3:#.3g} → {measure.new / 1e3:#.3g} s"
     return f"{measure.base:.1%} → {measure.new:.1%}"
 
 
@@ -66,9 +66,8 @@ def reason(finding: Finding) -> str:
         size = "no less than" if abs(measure.change) >= measure.margin else "less than"
         return f"{label} {seen}: {size} {margin} so far, and {measure.clusters} places of the trace do not settle it"
     word = "worse" if finding.verdict is Verdict.REGRESSED else "better"
-    return f"{label} {word} by at least {margin}: {seen}" + (
-        "" if finding.adjusted_p is None else f", p {p_value(finding)}"
-    )
+    test = "" if finding.adjusted_p is None else f", p {p_value(finding)}"
+    return f"{label} {word}: {seen}{test}, margin {margin}"
 
 
 def reasons(cell: Cell) -> list[str]:
