@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy import stats
+from scipy import special
 
 from testbed.compare.measures import EQUIVALENCE_CONFIDENCE, Measure
 from testbed.paired import holm
@@ -93,19 +93,24 @@ def _more_clusters(measure: Measure, tests: int) -> int:
     and its interval has to fit into the margin.
     """
     if abs(measure.change) >= measure.margin:
-        z = stats.norm.isf(ALPHA / tests / 2) + stats.norm.isf(1 - POWER)
+        z = _normal_tail(ALPHA / tests / 2) + _normal_tail(1 - POWER)
         needed = z * z * measure.variance / measure.change**2
     else:
-        z = stats.norm.isf((1 - EQUIVALENCE_CONFIDENCE) / 2) + stats.norm.isf((1 - POWER) / 2)
+        z = _normal_tail((1 - EQUIVALENCE_CONFIDENCE) / 2) + _normal_tail((1 - POWER) / 2)
         needed = z * z * measure.variance / measure.margin**2 + _pairs_without_violation(measure)
     # with fewer, no outcome is significant
     needed = max(needed, math.log2(2 * tests / ALPHA))
-    return max(1, math.ceil(float(needed)) - measure.clusters)
+    return max(1, math.ceil(needed) - measure.clusters)
 
 
 def _pairs_without_violation(measure: Measure) -> float:
     """Pairs whose interval fits into the margin when not one is discordant."""
     if measure.name != "violations":
         return 0.0
-    z = stats.norm.isf((1 - EQUIVALENCE_CONFIDENCE) / 2)
-    return float(z * z * (1 / measure.margin - 1))
+    z = _normal_tail((1 - EQUIVALENCE_CONFIDENCE) / 2)
+    return z * z * (1 / measure.margin - 1)
+
+
+def _normal_tail(share: float) -> float:
+    """How many standard deviations a share of a normal distribution lies beyond."""
+    return -float(special.ndtri(share))
