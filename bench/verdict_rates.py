@@ -24,6 +24,7 @@ TIMEOUT_MS = 60_000.0
 PLACE_SIGMA, REPEAT_SIGMA = 0.3, 0.05
 HICCUP_RATE, HICCUP = 0.01, 2.0
 AGREEMENT_TOKENS = 64
+_COUNT = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +84,15 @@ def verdicts(rng: np.random.Generator, setting: Setting) -> list[Verdict]:
     return [verdict_of_method([next(findings) for _ in found]) for found in measures]
 
 
-def share(count: int, seed: int, setting: Setting, holds: Callable[[list[Verdict]], bool]) -> float:
-    """Share of so many comparisons for which something holds."""
+def draw_verdicts(count: int, seed: int, setting: Setting) -> list[list[Verdict]]:
+    """Verdicts of so many comparisons."""
     rng = np.random.default_rng(seed)
-    return sum(holds(verdicts(rng, setting)) for _ in range(count)) / count
+    return [verdicts(rng, setting) for _ in range(count)]
+
+
+def share(drawn: Sequence[list[Verdict]], holds: Callable[[list[Verdict]], bool]) -> float:
+    """Share of the comparisons for which something holds."""
+    return sum(map(holds, drawn)) / len(drawn)
 
 
 def false_equivalences(count: int, seed: int, setting: Setting) -> float:
@@ -147,12 +153,13 @@ def main() -> int:
         (Setting(places=20), "20 places"),
         (Setting(places=60), "60 places"),
         (Setting(places=20, repetitions=3), "20 places, 3 repetitions"),
-        (Setting(places=200, median_ms=300.0), "200 places, far from the objective"),
+        (Setting(places=250, median_ms=250.0), "250 places, far from the objective"),
     ):
+        drawn = draw_verdicts(_COUNT, 1, setting)
         shares = [
-            share(1000, 1, setting, lambda found: Verdict.REGRESSED in found),
-            share(1000, 1, setting, is_alarm),
-            share(200, 1, setting, lambda found: found[0] is Verdict.EQUIVALENT),
+            share(drawn, lambda found: Verdict.REGRESSED in found),
+            share(drawn, is_alarm),
+            share(drawn, lambda found: found[0] is Verdict.EQUIVALENT),
         ]
         say(f"| {name} | {' | '.join(f'{value:.1%}' for value in shares)} |\n")
     say(
@@ -164,23 +171,19 @@ def main() -> int:
         ("TTFT + 20 %", 1.2, 0.0),
         ("1 request in 10 three times as slow", 1.0, 0.1),
     ):
+        settings = [Setting(places=places, slowdown=slowdown, late_share=late_share) for places in (8, 12, 20, 40, 100)]
         powers = [
-            share(
-                200,
-                2,
-                Setting(places=places, slowdown=slowdown, late_share=late_share),
-                lambda found: found[0] is Verdict.REGRESSED,
-            )
-            for places in (8, 12, 20, 40, 100)
+            share(draw_verdicts(_COUNT // 2, 2, setting), lambda found: found[0] is Verdict.REGRESSED)
+            for setting in settings
         ]
         say(f"| {name} | {' | '.join(f'{value:.0%}' for value in powers)} |\n")
     say("\n| TTFT + 5 %, the margin itself | called EQUIVALENT |\n| --- | ---: |\n")
     for places in (10, 40, 100):
-        rate = false_equivalences(1000, 3, Setting(places=places, methods=1, slowdown=1.05))
+        rate = false_equivalences(_COUNT, 3, Setting(places=places, methods=1, slowdown=1.05))
         say(f"| {places} places | {rate:.1%} |\n")
-    say("\n| A/A, one measure, one method | percentile bootstrap |\n| --- | ---: |\n")
+    say("\n| A/A, one measure of one method, by a percentile bootstrap | false alarms |\n| --- | ---: |\n")
     for places in (5, 6, 10, 20):
-        say(f"| {places} places | {bootstrap_alarms(4000, 4, places):.1%} |\n")
+        say(f"| {places} places | {bootstrap_alarms(10 * _COUNT, 4, places):.1%} |\n")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "junit": junit.render_junit(comparison),
             "json": _json(to_document(comparison, status)),
         }
-        sys.stdout.write(texts["markdown"])
+        _print(texts["markdown"])
     return _write(options, texts) or status
 
 
@@ -118,6 +119,16 @@ def _refusal(reason: str, status: int) -> dict[str, str]:
 
 def _json(document: dict[str, object]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _print(text: str) -> None:
+    """Print the report; a reader that has seen enough (``| head``) changes no verdict."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(options: argparse.Namespace, texts: dict[str, str]) -> int:

@@ -7,7 +7,7 @@ from testbed.compare.measures import Margins, measure_all, waited_ms, with_first
 from testbed.compare.pairs import Cluster, Pair, methods_of, pair_up
 from testbed.compare.rules import Finding, Verdict, decide, verdict_of_all, verdict_of_method
 from testbed.compare.runs import VIRTUAL, Run
-from testbed.compare.scenarios import Scenario, machine_notes, match_scenarios
+from testbed.compare.scenarios import Scenario, machine_notes, match_scenarios, setting_notes
 from testbed.errors import IncomparableError
 from testbed.metrics import STAGES
 from testbed.stats import NO_INTERVAL, Interval, percentile_ratio
@@ -158,7 +158,7 @@ def _is_same_measurement(entries: Sequence[Sequence[Cluster]]) -> bool:
 
 
 def _notes(scenarios: Sequence[Scenario], is_virtual: bool, is_same: bool) -> list[str]:
-    notes = []
+    notes = setting_notes(scenarios)
     if is_virtual:
         notes.append(
             "virtual tier: every figure repeats to the last digit, so equality is exact and any change is real"

@@ -93,7 +93,7 @@ def _worst_row(pair: Pair) -> list[str]:
 def _rules(comparison: Comparison) -> str:
     margins = comparison.margins
     margin_text = (
-        f"{100 * margins.violations:g} pp of violations, {margins.ttft:.3g} of TTFT as a share, "
+        f"{100 * margins.violations:g} pp of violations, {100 * margins.ttft:g} % of TTFT, "
         f"{100 * margins.agreement:g} pp of agreement"
     )
     if comparison.is_exact:

@@ -8,18 +8,12 @@ from typing import Any
 from testbed.compare.runs import VIRTUAL, Run
 from testbed.errors import IncomparableError, RunFileError
 
-# What must be equal: together they are the scenario. The profile's hash is not among them, for a codec may change.
-_NUMBERS = (
-    "config:slo_ms",
-    "config:context_tokens",
-    "config:chunk_tokens",
-    "config:delay_ms",
-    "config:queue_bytes",
-    "config:request_timeout_s",
-)
+# What must be equal makes the scenario: every setting but these, which name files whose content the manifest tells, or
+# what each pair is checked for,
+_OTHER_SETTINGS = {"tier", "trace", "model", "contexts", "num_contexts", "methods", "requests", "seed"}
+_NEEDED_NUMBERS = ("slo_ms", "context_tokens", "chunk_tokens", "request_timeout_s")
+# and of the manifest these. The profile's hash is not among them, for a codec may change.
 _FACTS = (
-    *_NUMBERS,
-    "config:topology",
     "manifest:trace.name",
     "manifest:trace.sha256",
     "manifest:network.backend",
@@ -71,15 +65,28 @@ def match_scenarios(base: Sequence[Run], new: Sequence[Run]) -> list[Scenario]:
     RunFileError
         A wall-clock run lacks a fact.
     """
-    _check_tier([*base, *new])
-    sides = [_group(runs) for runs in (base, new)]
-    for (one, other), names in zip((sides, sides[::-1]), (("BASE", "NEW"), ("NEW", "BASE")), strict=True):
+    _check([*base, *new])
+    names = _fact_names([*base, *new])
+    sides = [_group(runs, names) for runs in (base, new)]
+    for (one, other), labels in zip((sides, sides[::-1]), (("BASE", "NEW"), ("NEW", "BASE")), strict=True):
         for key, runs in one.items():
             if key not in other:
-                raise _no_counterpart(runs[0], [runs[0] for runs in other.values()], names)
+                raise _no_counterpart(runs[0], [runs[0] for runs in other.values()], names, labels)
     grouped = [(runs, sides[1][key]) for key, runs in sides[0].items()]
     firsts = [runs[0] for runs, _ in grouped]
-    return [Scenario(_name(of_base[0], firsts), tuple(of_base), tuple(of_new)) for of_base, of_new in grouped]
+    return [Scenario(_name(of_base[0], firsts, names), tuple(of_base), tuple(of_new)) for of_base, of_new in grouped]
+
+
+def setting_notes(scenarios: Sequence[Scenario]) -> list[str]:
+    """Settings that some runs have and others, of an older or newer release, lack: they could not be compared."""
+    runs = [run for scenario in scenarios for run in (*scenario.base, *scenario.new)]
+    compared = {*_fact_names(runs), *(f"config:{setting}" for setting in _OTHER_SETTINGS)}
+    found = {f"config:{setting}": run for run in runs for setting in run.config}
+    return [
+        f"{_readable(name)} is {run.fact(name)!r} in {run.path.name}, and not in every run: it was not compared"
+        for name, run in found.items()
+        if name not in compared
+    ]
 
 
 def machine_notes(scenarios: Sequence[Scenario]) -> list[str]:
@@ -98,57 +105,64 @@ def machine_notes(scenarios: Sequence[Scenario]) -> list[str]:
     return notes
 
 
-def _check_tier(runs: Sequence[Run]) -> None:
+def _check(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs:
         if run.tier != first.tier:
             raise IncomparableError(f"config.json tier is {first.tier} in {first.path} and {run.tier} in {run.path}")
+        for setting in _NEEDED_NUMBERS:
+            value = run.config.get(setting)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise RunFileError(f"{run.path}: config.json {setting} must be a number, not {value!r}")
+        for name in _FACTS:
+            # an absent fact would equal an absent fact
+            if run.fact(name) is None and not (run.tier == VIRTUAL and name.startswith(_ABSENT_IF_VIRTUAL)):
+                raise RunFileError(f"{run.path}: {_readable(name)} is missing")
 
 
-def _group(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def _fact_names(runs: Sequence[Run]) -> list[str]:
+    """Settings that every run has, and the manifest's facts."""
+    common = set.intersection(*(set(run.config) for run in runs)) - _OTHER_SETTINGS
+    return [*(f"config:{setting}" for setting in sorted(common)), *_FACTS, _CONTEXTS]
+
+
+def _group(runs: Sequence[Run], names: Sequence[str]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_facts(run)), []).append(run)
+        groups.setdefault(json.dumps([_value(run, name) for name in names]), []).append(run)
     return groups
 
 
-def _facts(run: Run) -> dict[str, Any]:
-    facts = {name: run.fact(name) for name in _FACTS}
-    for name, value in facts.items():
-        # an absent fact would equal an absent fact
-        if value is None and not (run.tier == VIRTUAL and name.startswith(_ABSENT_IF_VIRTUAL)):
-            raise RunFileError(f"{run.path}: {_readable(name)} is missing")
-        if name in _NUMBERS and (not isinstance(value, int | float) or isinstance(value, bool)):
-            raise RunFileError(f"{run.path}: {_readable(name)} must be a number, not {value!r}")
+def _value(run: Run, name: str) -> Any:
+    value = run.fact(name)
+    if name != _CONTEXTS:
+        return value
     # not the contexts' keys: those change with the codec's profile
-    facts[_CONTEXTS] = [
-        [context.get("name"), context.get("tokens")]
-        for context in run.fact(_CONTEXTS) or []
-        if isinstance(context, dict)
-    ]
-    return facts
+    return [[context.get("name"), context.get("tokens")] for context in value or [] if isinstance(context, dict)]
 
 
-def _no_counterpart(run: Run, others: Sequence[Run], names: tuple[str, str]) -> IncomparableError:
-    differences = [_differences(run, other) for other in others]
+def _no_counterpart(
+    run: Run, others: Sequence[Run], names: Sequence[str], labels: tuple[str, str]
+) -> IncomparableError:
+    differences = [_differences(run, other, names) for other in others]
     nearest = min(range(len(others)), key=lambda index: len(differences[index]))
     fields = "; ".join(
-        f"{_readable(name)} is {values[0]} in {names[0]} and {values[1]} in {names[1]}"
+        f"{_readable(name)} is {values[0]} in {labels[0]} and {values[1]} in {labels[1]}"
         for name, values in differences[nearest].items()
     )
     return IncomparableError(f"{run.path} and {others[nearest].path} cannot be compared: {fields}")
 
 
-def _differences(run: Run, other: Run) -> dict[str, tuple[Any, Any]]:
-    facts, others = _facts(run), _facts(other)
-    return {name: (facts[name], others[name]) for name in facts if facts[name] != others[name]}
+def _differences(run: Run, other: Run, names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    values = {name: (_value(run, name), _value(other, name)) for name in names}
+    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-def _name(run: Run, runs: Sequence[Run]) -> str:
+def _name(run: Run, runs: Sequence[Run], names: Sequence[str]) -> str:
     parts = [f"{run.fact('manifest:trace.name')}", f"SLO {float(run.config['slo_ms']) / 1e3:g} s"]
-    told = {"config:slo_ms", "manifest:trace.name"}
-    apart = {name for other in runs for name in _differences(run, other)} - told
-    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart) if name != _CONTEXTS]
+    told = {"config:slo_ms", "manifest:trace.name", _CONTEXTS}
+    apart = {name for other in runs for name in _differences(run, other, names)} - told
+    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart)]
     return ", ".join(parts)
 
 

@@ -275,6 +275,16 @@ def test_another_machine_is_noted(compare, tmp_path):
     assert "> manifest.json host.cpu differs" in text
 
 
+def test_a_setting_that_one_release_lacks_is_noted_and_one_that_both_have_must_be_equal(compare, tmp_path):
+    rows = draw_rows("a", 6)
+    base, new = write_run(tmp_path / "b", rows), write_run(tmp_path / "n", rows, config={"jitter_ms": 3.0})
+    notes = compare(base, new)[1]["notes"]
+    assert notes[0] == f"config.json jitter_ms is 3.0 in {new.name}, and not in every run: it was not compared"
+    edit_json(base / "config.json", "jitter_ms", 0.0)
+    status, document, _ = compare(base, new)
+    assert (status, document["reason"].split(": ")[1]) == (2, "config.json jitter_ms is 0.0 in BASE and 3.0 in NEW")
+
+
 def test_sides_that_did_not_take_turns_are_noted(compare, tmp_path):
     def run(side, hour):
         return write_run(tmp_path / side, draw_rows(f"{side}{hour}", 6), started=f"2026-01-01T0{hour}:00:00Z")
@@ -331,6 +341,15 @@ def test_a_report_that_cannot_be_written_is_an_infrastructure_error(compare, tmp
     status, _, text = compare(rows, rows, "--markdown", str(tmp_path / "no" / "out.md"))
     assert status == 5
     assert "out.md: cannot be written: No such file or directory" in text
+
+
+def test_a_reader_that_goes_away_changes_no_verdict(tmp_path):
+    paths = [write_run(tmp_path / side, draw_rows(side, 30, slowdown=slow)) for side, slow in (("b", 1.0), ("n", 1.3))]
+    command = [sys.executable, "-m", "testbed.compare", *map(str, paths)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
 
 
 def test_it_runs_as_a_module_and_loads_neither_mininet_nor_torch(tmp_path):
