@@ -96,7 +96,7 @@ def compare_runs(base: Sequence[Run], new: Sequence[Run], margins: Margins) -> C
     ]
     findings = iter(decide([measure for measures in measured for measure in measures]))
     cells = [
-        _cell(scenario, method, clusters, [next(findings) for _ in measures])
+        _cell(scenario, method, clusters, [next(findings) for _ in measures], is_exact)
         for (scenario, method, clusters), measures in zip(entries, measured, strict=True)
     ]
     notes = _notes(scenarios, is_virtual, is_same)
@@ -113,7 +113,9 @@ def _common_methods(scenario: Scenario) -> list[str]:
     return base
 
 
-def _cell(scenario: Scenario, method: str, clusters: Sequence[Cluster], findings: Sequence[Finding]) -> Cell:
+def _cell(
+    scenario: Scenario, method: str, clusters: Sequence[Cluster], findings: Sequence[Finding], is_exact: bool
+) -> Cell:
     timeout_ms = scenario.request_timeout_ms
     known = with_first_token(clusters)
     base = [[waited_ms(pair.base, timeout_ms) for pair in cluster] for cluster in known]
@@ -127,7 +129,7 @@ def _cell(scenario: Scenario, method: str, clusters: Sequence[Cluster], findings
         findings=tuple(findings),
         verdict=verdict_of_method(findings),
         p95_ratio=ratio,
-        p95_interval=interval,
+        p95_interval=NO_INTERVAL if is_exact else interval,
         stage_changes_ms=_stage_changes_ms(known),
         worst=_worst(known, timeout_ms),
     )
