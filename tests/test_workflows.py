@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,52 @@ def test_the_comparing_script_refuses_what_is_no_commit(tmp_path):
     assert done.returncode == 2
     assert done.stderr == f".ci/compare: no commit {'0' * 40} here\n"
     assert not (tmp_path / "out").exists()
+
+
+# stands for the Python that starts a run: writes one without a network, the first of NEW's INVALID
+_RUNNER = """#!{python}
+import sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from pathlib import Path
+from synthetic_runs import draw_rows, write_run
+checkout, flags = Path(sys.argv[1]).parent.parent, sys.argv[2:]
+parent, seed = Path(flags[flags.index("--runs") + 1]), int(flags[flags.index("--seed") + 1])
+log = parent.parent / "log.txt"
+lines = log.read_text().splitlines() if log.exists() else []
+invalid = parent.name == "new" and not any(line.startswith("new") for line in lines)
+log.write_text("\\n".join([*lines, f"{{parent.name}} {{seed}} {{checkout.resolve() == Path({root!r})}}"]))
+summary = {{"validity": {{"verdict": "INVALID", "reasons": [], "notes": []}}}} if invalid else None
+rows = draw_rows(parent.name, 10, ["text", "cachegen"], seed=seed)
+run = write_run(parent, rows, config={{"seed": seed}}, summary=summary)
+latest = parent / "latest"
+latest.unlink(missing_ok=True)
+latest.symlink_to(run.name)
+sys.exit(3 if invalid else 0)
+"""
+
+
+def test_the_comparing_script_takes_turns_repeats_an_invalid_run_and_leaves_no_checkout(tmp_path, monkeypatch):
+    runner = tmp_path / "runner"
+    runner.write_text(_RUNNER.format(python=sys.executable, root=str(ROOT), tests=str(ROOT / "tests/testbed")))
+    runner.chmod(0o755)
+    monkeypatch.setenv("PYTHON", str(runner))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    out = tmp_path / "out"
+    command = [ROOT / ".ci/compare", "HEAD", out, "--markdown", out / "compare.md"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (out / "log.txt").read_text().splitlines() == [
+        "base 0 False",
+        "new 0 True",
+        "new 0 True",
+        "new 1 True",
+        "base 1 False",
+        "base 2 False",
+        "new 2 True",
+    ]
+    assert len(list((out / "invalid").iterdir())) == 1
+    assert (out / "compare.md").read_text() == done.stdout
+    assert "of 2 scenario and method" in done.stdout
+    checkouts = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert str(tmp_path) not in checkouts.stdout
