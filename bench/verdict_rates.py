@@ -67,6 +67,8 @@ def draw_method(rng: np.random.Generator, setting: Setting, is_changed: bool) ->
             Pair(
                 _row(place, float(base[place, draw]), float(agreements[0, place, draw])),
                 _row(place, float(new[place, draw]), float(agreements[1, place, draw])),
+                turn=draw,
+                half=0,
             )
             for draw in range(setting.repetitions)
         )

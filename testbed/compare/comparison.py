@@ -8,11 +8,13 @@ from testbed.compare.pairs import Cluster, Pair, methods_of, pair_up
 from testbed.compare.rules import Finding, Verdict, decide, verdict_of_all, verdict_of_method
 from testbed.compare.runs import VIRTUAL, Run
 from testbed.compare.scenarios import Scenario, machine_notes, match_scenarios, setting_notes
+from testbed.compare.steadiness import Wander, by_turn, find_wander
 from testbed.errors import IncomparableError
 from testbed.metrics import STAGES
 from testbed.stats import NO_INTERVAL, Interval, percentile_ratio
 
 _WORST_SHOWN = 5
+PLACES, RUNS = "places of the trace", "pairs of runs"
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class Cell:
     Parameters
     ----------
     pairs, clusters : int
-        Requests compared, and places of the trace they were at.
+        Requests compared, and how many independent ones they are worth at the least.
+    unit : str
+        What a cluster is: a place of the trace, or on an unsteady machine a pair of runs.
     p95_ratio, p95_interval : float or None, interval
         95th percentile of TTFT, NEW over BASE, with its 95 % bootstrap interval. No verdict rests on it.
     stage_changes_ms : dict
@@ -35,6 +39,7 @@ class Cell:
     method: str
     pairs: int
     clusters: int
+    unit: str
     findings: tuple[Finding, ...]
     verdict: Verdict
     p95_ratio: float | None
@@ -44,7 +49,7 @@ class Cell:
 
     @property
     def more_clusters(self) -> int:
-        """How many further places of the trace a verdict needs, about; 0 if there is one."""
+        """How many further clusters a verdict needs, about; 0 if there is one."""
         if self.verdict is not Verdict.INCONCLUSIVE:
             return 0
         return max(finding.more_clusters for finding in self.findings)
@@ -88,6 +93,11 @@ def compare_runs(base: Sequence[Run], new: Sequence[Run], margins: Margins) -> C
     entries = [
         (scenario, method, pair_up(scenario, method)) for scenario in scenarios for method in _common_methods(scenario)
     ]
+    wanders = {} if base[0].tier == VIRTUAL else _find_wanders(entries, margins)
+    entries = [
+        (scenario, method, by_turn(clusters) if scenario.name in wanders else clusters)
+        for scenario, method, clusters in entries
+    ]
     is_virtual = base[0].tier == VIRTUAL
     is_same = _is_same_measurement([clusters for _, _, clusters in entries])
     is_exact = is_virtual or is_same
@@ -96,10 +106,16 @@ def compare_runs(base: Sequence[Run], new: Sequence[Run], margins: Margins) -> C
     ]
     findings = iter(decide([measure for measures in measured for measure in measures]))
     cells = [
-        _cell(scenario, method, clusters, [next(findings) for _ in measures], is_exact)
+        _cell(
+            scenario,
+            method,
+            clusters,
+            [next(findings) for _ in measures],
+            RUNS if scenario.name in wanders else PLACES,
+        )
         for (scenario, method, clusters), measures in zip(entries, measured, strict=True)
     ]
-    notes = _notes(scenarios, is_virtual, is_same)
+    notes = [*_notes(scenarios, is_virtual, is_same), *map(_wander_note, wanders.items())]
     return Comparison(tuple(base), tuple(new), margins, base[0].tier, is_exact, tuple(cells), tuple(notes))
 
 
@@ -113,23 +129,42 @@ def _common_methods(scenario: Scenario) -> list[str]:
     return base
 
 
-def _cell(
-    scenario: Scenario, method: str, clusters: Sequence[Cluster], findings: Sequence[Finding], is_exact: bool
-) -> Cell:
+def _find_wanders(entries: Sequence[tuple[Scenario, str, list[Cluster]]], margins: Margins) -> dict[str, Wander]:
+    names = dict.fromkeys(scenario.name for scenario, _, _ in entries)
+    found = {
+        name: find_wander([clusters for scenario, _, clusters in entries if scenario.name == name], margins.ttft)
+        for name in names
+    }
+    return {name: wander for name, wander in found.items() if wander is not None}
+
+
+def _wander_note(entry: tuple[str, Wander]) -> str:
+    name, wander = entry
+    return (
+        f"{name}: TTFT of NEW against BASE went from {wander.low:+.1%} to {wander.high:+.1%} about its median in the "
+        "course of the runs: the machine was not steady. Pairs of runs are counted instead of places of the trace; "
+        "measure again on a machine without other work"
+    )
+
+
+def _cell(scenario: Scenario, method: str, clusters: Sequence[Cluster], findings: Sequence[Finding], unit: str) -> Cell:
     timeout_ms = scenario.request_timeout_ms
     known = with_first_token(clusters)
     base = [[waited_ms(pair.base, timeout_ms) for pair in cluster] for cluster in known]
     new = [[waited_ms(pair.new, timeout_ms) for pair in cluster] for cluster in known]
     ratio, interval = percentile_ratio(base, new, 0.95) if known else (None, NO_INTERVAL)
+    if findings[0].adjusted_p is None:
+        interval = NO_INTERVAL
     return Cell(
         scenario=scenario.name,
         method=method,
         pairs=sum(len(cluster) for cluster in clusters),
         clusters=len(clusters),
+        unit=unit,
         findings=tuple(findings),
         verdict=verdict_of_method(findings),
         p95_ratio=ratio,
-        p95_interval=NO_INTERVAL if is_exact else interval,
+        p95_interval=interval,
         stage_changes_ms=_stage_changes_ms(known),
         worst=_worst(known, timeout_ms),
     )

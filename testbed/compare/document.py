@@ -50,6 +50,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "verdict": str(cell.verdict),
         "pairs": cell.pairs,
         "clusters": cell.clusters,
+        "unit": cell.unit,
         "more_pairs": cell.more_clusters,
         "measures": {finding.measure.name: _finding(finding) for finding in cell.findings},
         "ttft_p95_ratio": cell.p95_ratio,

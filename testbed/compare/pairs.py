@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from testbed.compare.runs import Run
 from testbed.compare.scenarios import Scenario
@@ -13,10 +14,26 @@ _Key = tuple[float, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """One request as BASE and as NEW served it."""
+    """One request as BASE and as NEW served it.
+
+    Parameters
+    ----------
+    turn : int
+        Number of the pair of runs it is from.
+    half : int
+        0 or 1: of these runs' requests, in order.
+    """
 
     base: RequestRow
     new: RequestRow
+    turn: int
+    half: int
+
+
+class _Served(NamedTuple):
+    row: RequestRow
+    run: int
+    half: int
 
 
 # all pairs at one place of the trace: they share the link, and are not independent
@@ -37,23 +54,27 @@ def pair_up(scenario: Scenario, method: str) -> list[Cluster]:
         A request that one side served more often, or under another objective, or with another context.
     """
     base, new = _by_key(scenario.base, method), _by_key(scenario.new, method)
+    turns: dict[tuple[int, int], int] = {}
     clusters: dict[float, list[Pair]] = {}
     for key in sorted(base.keys() | new.keys()):
         one, other = base.get(key, []), new.get(key, [])
         if len(one) != len(other):
             raise _unpaired(scenario, method, key, (len(one), len(other)))
-        for pair in map(Pair, one, other):
+        for served, served_new in zip(one, other, strict=True):
+            turn = turns.setdefault((served.run, served_new.run), len(turns))
+            pair = Pair(served.row, served_new.row, turn, served.half)
             _check_same_question(scenario, pair)
             clusters.setdefault(key[0], []).append(pair)
     return [tuple(pairs) for pairs in clusters.values()]
 
 
-def _by_key(runs: Sequence[Run], method: str) -> dict[_Key, list[RequestRow]]:
-    found: dict[_Key, list[RequestRow]] = {}
-    for run in runs:
-        for row in run.rows:
-            if row.method == method:
-                found.setdefault((row.trace_offset_s, row.request), []).append(row)
+def _by_key(runs: Sequence[Run], method: str) -> dict[_Key, list[_Served]]:
+    found: dict[_Key, list[_Served]] = {}
+    for number, run in enumerate(runs):
+        rows = [row for row in run.rows if row.method == method]
+        for place, row in enumerate(rows):
+            half = int(2 * place >= len(rows))
+            found.setdefault((row.trace_offset_s, row.request), []).append(_Served(row, number, half))
     return found
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from testbed.compare.comparison import Cell, Comparison
+from testbed.compare.comparison import RUNS, Cell, Comparison
 from testbed.compare.measures import Measure
 from testbed.compare.rules import Finding, Verdict
 
@@ -55,7 +55,7 @@ def p_value(finding: Finding) -> str:
     return "<0.001" if finding.adjusted_p < 0.001 else f"{finding.adjusted_p:.3f}"
 
 
-def reason(finding: Finding) -> str:
+def reason(finding: Finding, unit: str) -> str:
     """Why a measure has its verdict, as half a sentence."""
     measure = finding.measure
     label, margin = LABELS[measure.name], change(measure, measure.margin, signed=False)
@@ -64,7 +64,7 @@ def reason(finding: Finding) -> str:
         return f"{label} within {margin}: {seen}"
     if finding.verdict is Verdict.INCONCLUSIVE:
         size = "no less than" if abs(measure.change) >= measure.margin else "less than"
-        return f"{label} {seen}: {size} {margin} so far, and {measure.clusters} places of the trace do not settle it"
+        return f"{label} {seen}: {size} {margin} so far, and {measure.clusters} {unit} do not settle it"
     word = "worse" if finding.verdict is Verdict.REGRESSED else "better"
     test = "" if finding.adjusted_p is None else f", p {p_value(finding)}"
     return f"{label} {word}: {seen}{test}, margin {margin}"
@@ -73,14 +73,13 @@ def reason(finding: Finding) -> str:
 def reasons(cell: Cell) -> list[str]:
     """Why a method has its verdict: the measures that decided it, and what more would decide it."""
     deciding = [finding for finding in cell.findings if finding.verdict is cell.verdict]
-    found = [reason(finding) for finding in deciding]
+    found = [reason(finding, cell.unit) for finding in deciding]
     if "ttft" not in {finding.measure.name for finding in cell.findings}:
         found.append("no request came to a first token on either side")
     if cell.more_clusters:
-        found.append(
-            f"a verdict needs about {cell.more_clusters} more pairs, at further places of the trace "
-            f"({cell.clusters + cell.more_clusters} in all)"
-        )
+        what = "pairs of runs, or a steady machine" if cell.unit == RUNS else f"pairs, at further {cell.unit}"
+        total = cell.clusters + cell.more_clusters
+        found.append(f"a verdict needs about {cell.more_clusters} more {what} ({total} in all)")
     return found
 
 

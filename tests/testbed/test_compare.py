@@ -47,7 +47,7 @@ def test_a_small_sample_is_inconclusive_and_says_how_many_pairs_it_lacks(compare
     assert (status, document["verdict"]) == (4, "INCONCLUSIVE")
     needed = document["cells"][0]["more_pairs"]
     assert needed >= 128
-    assert f"a verdict needs about {needed} more pairs" in text
+    assert f"a verdict needs about {needed} more pairs, at further places of the trace ({5 + needed} in all)" in text
 
 
 def test_five_pairs_find_nothing_however_large(compare):
@@ -147,6 +147,16 @@ def test_scenarios_are_judged_apart(compare, tmp_path):
         "lte, SLO 1 s, delay_ms 20.0": "INCONCLUSIVE",
         "lte, SLO 1 s, delay_ms 50.0": "REGRESSED",
     }
+
+
+def test_a_machine_that_is_busy_for_half_a_run_makes_no_verdict(compare):
+    """The same code: without the machine's part it would be called slower by a fifth."""
+    new = [row if row.request < 20 else slower([row], 1.5)[0] for row in draw_rows("b", 40, ["text", "cachegen"])]
+    status, document, text = compare(draw_rows("a", 40, ["text", "cachegen"]), new, "--fail-on", "inconclusive")
+    assert (status, document["verdict"]) == (4, "INCONCLUSIVE")
+    assert {(cell["unit"], cell["clusters"]) for cell in document["cells"]} == {("pairs of runs", 1)}
+    assert "the machine was not steady" in text
+    assert "more pairs of runs, or a steady machine (" in text
 
 
 def test_one_measurement_compared_with_itself_is_equal_and_says_so(compare, tmp_path):
