@@ -2,12 +2,14 @@
 PYTHON ?= python3
 TRACE ?= lte
 SECONDS ?= 600
+BASE ?=
+NEW ?=
 # a text of a source that no profile is made from
 BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate bench test check fuzz
+.PHONY: help setup emulate bench compare test check fuzz
 
 help:            ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -22,6 +24,9 @@ bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/r
 	@test -r '$(BENCH_TEXT)' || { echo 'make bench: no $(BENCH_TEXT), which Debian and Ubuntu have; BENCH_TEXT=FILE names another text' >&2; exit 2; }
 	$(VENV_PYTHON) -m cachegen bench --text '$(BENCH_TEXT)' --json docs/results.json --overwrite $(ARGS)
 	$(VENV_PYTHON) -m cachegen.benchmark docs/results.json docs
+
+compare: setup   ## whether the runs in NEW=runs/b regressed against those in BASE=runs/a: verdicts and exit status
+	@$(VENV_PYTHON) -m testbed.compare $(BASE) $(NEW) $(ARGS)
 
 test:            ## all tests
 	@$(PYTHON) testbed/bootstrap.py --tests

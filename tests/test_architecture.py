@@ -66,7 +66,20 @@ ONLY_IN = {
 # Decide on numbers alone: no tensor, socket or clock.
 PURE = {"torch", "numpy", "aiohttp", "socket", "time", "asyncio", "threading"}
 # Read run directories of any age on any machine.
-ANALYSIS = ["metrics.py", "explain.py", "report.py", "result_table.py", "plot.py", "figures.py", "fidelity.py"]
+ANALYSIS = [
+    "metrics.py",
+    "slo.py",
+    "stats.py",
+    "paired.py",
+    "explain.py",
+    "report.py",
+    "controller_report.py",
+    "result_table.py",
+    "plot.py",
+    "figures.py",
+    "fidelity.py",
+    "compare/__main__.py",
+]
 
 
 def imports_of(path):
@@ -127,7 +140,7 @@ def test_controllers_see_numbers_alone(path):
 
 
 def test_analysis_loads_neither_mininet_nor_torch():
-    modules = [f"testbed.{name.removesuffix('.py')}" for name in ANALYSIS]
+    modules = [f"testbed.{name.removesuffix('.py').replace('/', '.')}" for name in ANALYSIS]
     program = f"import sys, {', '.join(modules)}; print([m for m in ('torch', 'mininet') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

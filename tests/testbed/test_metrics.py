@@ -1,5 +1,7 @@
 """Figures of a method, from rows."""
 
+import math
+
 import pytest
 
 from testbed.metrics import STAGES, RequestRow, summarize_method
@@ -37,7 +39,7 @@ def test_a_failed_request_counts_in_the_rate_and_not_in_the_means():
     assert figures["completed"] == 2
     assert figures["violations"] == 2
     assert figures["slo_violation_rate"] == pytest.approx(2 / 3)
-    assert figures["ttft_ms"] == {"mean": 1000.0, "p50": 500.0, "p95": 1500.0}
+    assert figures["ttft_ms"] == {"mean": 1000.0, "p50": 500.0, "p90": 1500.0, "p95": 1500.0, "p99": 1500.0}
     assert figures["bytes_mean"] == 100
     assert figures["levels"] == {"quant8": 8}
 
@@ -50,10 +52,32 @@ def test_mean_stages_sum_to_the_mean_ttft():
 def test_a_method_of_which_nothing_completed_has_no_means():
     figures = summarize_method([row(None), row(None)])
     assert figures["slo_violation_rate"] == 1.0
-    assert figures["ttft_ms"] == {"mean": None, "p50": None, "p95": None}
+    assert figures["ttft_ms"] == dict.fromkeys(["mean", "p50", "p90", "p95", "p99"])
+    assert set(map(tuple, figures["ttft_ms_interval"].values())) == {(None, None)}
     assert figures["kl_mean"] is None
 
 
 def test_percentiles_are_values_that_occurred():
     figures = summarize_method([row(float(ttft_ms)) for ttft_ms in range(1, 21)])
     assert (figures["ttft_ms"]["p50"], figures["ttft_ms"]["p95"]) == (10.0, 19.0)
+
+
+def test_intervals_hold_their_figure_and_say_where_so_few_requests_give_no_bound():
+    figures = summarize_method([row(float(ttft_ms)) for ttft_ms in range(1, 21)])
+    for name, (low, high) in figures["ttft_ms_interval"].items():
+        assert (low or 0.0) <= figures["ttft_ms"][name] <= (high or math.inf)
+    assert figures["ttft_ms_interval"]["p50"] == (6.0, 15.0)
+    assert figures["ttft_ms_interval"]["p99"] == (19.0, None)
+
+
+def test_classes_of_violations_sum_to_the_violations():
+    rows = [row(500.0), row(1500.0), row(None), row(None, status="timed_out"), row(None, status="aborted")]
+    figures = summarize_method(rows)
+    assert figures["violation_classes"] == {"late": 1, "failed": 1, "timed_out": 1, "aborted": 1}
+    assert sum(figures["violation_classes"].values()) == figures["violations"]
+
+
+def test_the_oracles_split_is_left_out_where_the_oracle_was_not_run():
+    assert "violations_by_oracle" not in summarize_method([row(1500.0)])
+    figures = summarize_method([row(1500.0, oracle_ttft_ms=900.0), row(None, oracle_ttft_ms=1100.0), row(500.0)])
+    assert figures["violations_by_oracle"] == {"avoidable": 1, "infeasible": 1}
