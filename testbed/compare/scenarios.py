@@ -166,8 +166,10 @@ def _name(run: Run, runs: Sequence[Run], names: Sequence[str]) -> str:
     told = {"config:slo_ms", "manifest:trace.name"}
     differences = [_differences(run, other, names).keys() for other in runs]
     # what tells it from those that these two leave alike
-    apart = {name for differing in differences if not differing & told for name in differing} - {_CONTEXTS}
-    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart)]
+    apart = {name for differing in differences if not differing & told for name in differing}
+    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart - {_CONTEXTS})]
+    if _CONTEXTS in apart:
+        parts.append(f"contexts {', '.join(str(context[0]) for context in _value(run, _CONTEXTS))}")
     return ", ".join(parts)
 
 
