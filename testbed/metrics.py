@@ -85,7 +85,7 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "completed": len(done),
         "violations": violations,
         "slo_violation_rate": violations / len(rows),
-        "slo_violation_rate_interval": wilson_interval(violations, len(rows)),
+        "slo_violation_rate_interval": list(wilson_interval(violations, len(rows))),
         "violation_classes": count_violations(rows),
         # absent, not zero, where no oracle was run
         **({} if split is None else {"violations_by_oracle": split}),
@@ -96,8 +96,8 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
             **{name: percentile(ttfts, share) if ttfts else None for name, share in PERCENTILES.items()},
         },
         "ttft_ms_interval": {
-            "mean": mean_interval(ttfts),
-            **{name: percentile_interval(ttfts, share) for name, share in PERCENTILES.items()},
+            "mean": list(mean_interval(ttfts)),
+            **{name: list(percentile_interval(ttfts, share)) for name, share in PERCENTILES.items()},
         },
         "stages_ms": {stage: _mean([row.stages_ms[stage] for row in done]) for stage in STAGES},
         "bytes_mean": _mean([row.bytes for row in done]),

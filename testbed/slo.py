@@ -66,7 +66,7 @@ def attainment_sweep(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             {
                 "scale": scale,
                 "attainment": met / len(outcomes),
-                "interval": wilson_interval(met, len(outcomes)),
+                "interval": list(wilson_interval(met, len(outcomes))),
             }
         )
     return sweep

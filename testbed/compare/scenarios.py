@@ -20,10 +20,12 @@ _FACTS = (
     "manifest:inference.model.fingerprint",
     "manifest:inference.model.dtype",
     "manifest:inference.model.device",
+    "manifest:costs.sha256",
 )
 _CONTEXTS = "manifest:inference.contexts"
-# A modelled run has no network and need have no model.
+# A modelled run has no network and need have no model; costs out of a file are its own.
 _ABSENT_IF_VIRTUAL = ("manifest:network.", "manifest:inference.")
+_ABSENT_IF_MEASURED = ("manifest:costs.",)
 # What may differ, but then a difference in TTFT need not be the code's.
 _MACHINE = (
     "manifest:host.cpu",
@@ -116,7 +118,8 @@ def _check(runs: Sequence[Run]) -> None:
                 raise RunFileError(f"{run.path}: config.json {setting} must be a number, not {value!r}")
         for name in _FACTS:
             # an absent fact would equal an absent fact
-            if run.fact(name) is None and not (run.tier == VIRTUAL and name.startswith(_ABSENT_IF_VIRTUAL)):
+            absent = _ABSENT_IF_VIRTUAL if run.tier == VIRTUAL else _ABSENT_IF_MEASURED
+            if run.fact(name) is None and not name.startswith(absent):
                 raise RunFileError(f"{run.path}: {_readable(name)} is missing")
 
 
@@ -160,9 +163,13 @@ def _differences(run: Run, other: Run, names: Sequence[str]) -> dict[str, tuple[
 
 def _name(run: Run, runs: Sequence[Run], names: Sequence[str]) -> str:
     parts = [f"{run.fact('manifest:trace.name')}", f"SLO {float(run.config['slo_ms']) / 1e3:g} s"]
-    told = {"config:slo_ms", "manifest:trace.name", _CONTEXTS}
-    apart = {name for other in runs for name in _differences(run, other, names)} - told
-    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart)]
+    told = {"config:slo_ms", "manifest:trace.name"}
+    differences = [_differences(run, other, names).keys() for other in runs]
+    # what tells it from those that these two leave alike
+    apart = {name for differing in differences if not differing & told for name in differing}
+    parts += [f"{_readable(name).split(' ')[1]} {run.fact(name)}" for name in sorted(apart - {_CONTEXTS})]
+    if _CONTEXTS in apart:
+        parts.append(f"contexts {', '.join(str(context[0]) for context in _value(run, _CONTEXTS))}")
     return ", ".join(parts)
 
 

@@ -159,6 +159,20 @@ def test_a_machine_that_is_busy_for_half_a_run_makes_no_verdict(compare):
     assert "more pairs of runs, or a steady machine (" in text
 
 
+def test_a_scenario_is_named_by_what_tells_it_from_the_others(compare, tmp_path):
+    for side in "bn":
+        write_run(tmp_path / side, draw_rows(side, 3), started="1")
+        wifi = {"trace": {"name": "wifi", "sha256": "77" * 32}}
+        write_run(tmp_path / side, draw_rows(side, 3), manifest=wifi, started="2")
+        write_run(tmp_path / side, draw_rows(side, 3), config={"chunk_tokens": 64}, manifest=wifi, started="3")
+    cells = compare(tmp_path / "b", tmp_path / "n")[1]["cells"]
+    assert [cell["scenario"] for cell in cells] == [
+        "lte, SLO 1 s",
+        "wifi, SLO 1 s, chunk_tokens 512",
+        "wifi, SLO 1 s, chunk_tokens 64",
+    ]
+
+
 def test_one_measurement_compared_with_itself_is_equal_and_says_so(compare, tmp_path):
     run = write_run(tmp_path / "runs", draw_rows("a", 6))
     status, document, text = compare(run, run)
@@ -168,8 +182,9 @@ def test_one_measurement_compared_with_itself_is_equal_and_says_so(compare, tmp_
 
 def test_the_virtual_tier_is_exact(compare, tmp_path):
     rows = draw_rows("a", 4)
+    modelled = {"network": None, "inference": None, "costs": {"sha256": "12" * 32}}
     runs = {
-        factor: write_run(tmp_path / "runs", slower(rows, factor), config={"tier": "virtual"})
+        factor: write_run(tmp_path / "runs", slower(rows, factor), config={"tier": "virtual"}, manifest=modelled)
         for factor in (1.0, 1.01, 1.06)
     }
     _, document, text = compare(runs[1.0], runs[1.0])
@@ -178,6 +193,12 @@ def test_the_virtual_tier_is_exact(compare, tmp_path):
     assert "all TTFTs are equal to the last digit" in text
     assert compare(runs[1.0], runs[1.01])[1]["verdict"] == "EQUIVALENT"
     assert compare(runs[1.0], runs[1.06])[0] == 1
+    edit_json(runs[1.06] / "manifest.json", "costs.sha256", "34")
+    status, document, _ = compare(runs[1.0], runs[1.06])
+    assert (status, document["reason"].split(": ")[1]) == (
+        2,
+        f"manifest.json costs.sha256 is {'12' * 32} in BASE and 34 in NEW",
+    )
 
 
 @pytest.mark.parametrize(
