@@ -2,12 +2,10 @@
 
 import csv
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 from testbed.whole_file import replacing
 
@@ -31,6 +29,7 @@ COLUMNS = (
     "levels",
     "link_mbps",
     "error",
+    "oracle_ttft_ms",
 )
 
 
@@ -47,70 +46,6 @@ def write_csv(path: Path, rows: Sequence[RequestRow]) -> None:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(map(csv_cells, rows))
-
-
-def read_requests(path: Path) -> list[RequestRow]:
-    """Read ``requests.csv``; columns that are not known here are left alone.
-
-    Raises
-    ------
-    InvalidInputError
-        The file is missing, lacks a column, or has a cell that is not what its column holds; the text names the line
-        and the column.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InvalidInputError(f"{path}: lacks the column {missing[0]}")
-            return [_parse_row(cells, f"{path}:{reader.line_num}") for cells in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"{path}: {error}") from error
-
-
-def _parse_row(cells: Mapping[str, Any], place: str) -> RequestRow:
-    def parse(name: str, kind: Callable[[str], Any]) -> Any:
-        try:
-            return kind(cells[name])
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"{place}: column {name} holds {cells[name]!r}") from error
-
-    def optional(name: str) -> float | None:
-        return None if cells[name] == "" else float(parse(name, _finite))
-
-    stages_ms = {stage: optional(f"stages_ms.{stage}") for stage in STAGES}
-    return RequestRow(
-        request=parse("request", int),
-        method=parse("method", str),
-        context=parse("context", str),
-        trace_offset_s=parse("trace_offset_s", _finite),
-        slo_ms=parse("slo_ms", _finite),
-        status=parse("status", str),
-        ttft_ms=optional("ttft_ms"),
-        stages_ms={stage: spent_ms for stage, spent_ms in stages_ms.items() if spent_ms is not None},
-        bytes=parse("bytes", int),
-        kl=optional("kl"),
-        agreement=optional("agreement"),
-        dppl=optional("dppl"),
-        levels=parse("levels", _counts),
-        link_mbps=optional("link_mbps"),
-        error=parse("error", str),
-    )
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-def _counts(text: str) -> dict[str, int]:
-    counts = json.loads(text)
-    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
-        raise ValueError(text)
-    return counts
 
 
 def write_parquet(path: Path, rows: Sequence[RequestRow], facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,18 +1,18 @@
 """Read a run directory back: all that a report is made from, checked where it enters."""
 
 import csv
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from cachegen import InvalidInputError
 from testbed.link_account import LinkRow
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow
-from testbed.request_table import read_requests
+from testbed.request_rows import read_requests
+from testbed.run_text import parse_object, read_object, read_text
 
 # One serving of a request: its number, and the method.
 ServingKey = tuple[int, str]
@@ -53,7 +53,7 @@ def read_run(path: Path) -> RunFiles:
     InvalidInputError
         It is none, the run has not ended or served nothing, or a file is damaged; the text names file and line.
     """
-    summary = _read_object(path / "summary.json")
+    summary = read_object(path / "summary.json")
     if summary.get("schema") != SUMMARY_SCHEMA:
         raise InvalidInputError(
             f"{path / 'summary.json'}: schema is {summary.get('schema')!r}, this release reads {SUMMARY_SCHEMA}"
@@ -62,44 +62,22 @@ def read_run(path: Path) -> RunFiles:
         raise InvalidInputError(f"{path}: no request was served, so there is nothing to report")
     return RunFiles(
         path=path,
-        config=_read_object(path / "config.json"),
-        manifest=_read_object(path / "manifest.json"),
+        config=read_object(path / "config.json"),
+        manifest=read_object(path / "manifest.json"),
         summary=summary,
-        requests=tuple(read_requests(path / "requests.csv")),
+        requests=read_requests(path / "requests.csv"),
         events=_read_events(path / "events.jsonl"),
         link=_read_link(path / "link.csv"),
     )
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: {error}") from error
-    return _parse_object(text, str(path))
-
-
-def _parse_object(text: str, place: str) -> dict[str, Any]:
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise InvalidInputError(f"{place}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InvalidInputError(f"{place}: holds no object")
-    return content
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _read_events(path: Path) -> dict[ServingKey, list[dict[str, Any]]]:
     found: dict[ServingKey, list[dict[str, Any]]] = defaultdict(list)
     if path.exists():
         # not splitlines(): JSON text may hold the other line ends of Unicode as they are
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        for number, line in enumerate(read_text(path).split("\n"), start=1):
             if line.strip():
-                event = _parse_object(line, f"{path}:{number}")
+                event = parse_object(line, f"{path}:{number}")
                 found[(_field(event, "request", f"{path}:{number}"), str(event.get("method")))].append(event)
     return dict(found)
 

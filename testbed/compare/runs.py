@@ -1,14 +1,14 @@
 """The runs of one side: found, read and refused where their figures cannot be used."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.compare.request_rows import read_requests
 from testbed.errors import BrokenRunError, InvalidRunError, RunFileError
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow
+from testbed.request_rows import read_requests
+from testbed.run_text import read_object
 
 WALL_CLOCK, VIRTUAL = "wall-clock", "virtual"
 
@@ -87,14 +87,14 @@ def _run_folders(path: Path) -> list[Path]:
 
 
 def _read_run(path: Path) -> Run:
-    config, summary = _read_json(path / "config.json"), _read_json(path / "summary.json")
+    config, summary = read_object(path / "config.json"), read_object(path / "summary.json")
     if summary.get("schema") != SUMMARY_SCHEMA:
         raise RunFileError(f"{path / 'summary.json'}: schema is {summary.get('schema')!r}, must be {SUMMARY_SCHEMA}")
     _check_usable(path, summary)
     if (tier := config.get("tier", WALL_CLOCK)) not in (WALL_CLOCK, VIRTUAL):
         raise RunFileError(f"{path / 'config.json'}: tier is {tier!r}, must be {WALL_CLOCK} or {VIRTUAL}")
-    rows = read_requests(path / "requests.csv", _read_text(path / "requests.csv"))
-    return Run(path, config, _read_json(path / "manifest.json"), summary, rows)
+    rows = read_requests(path / "requests.csv")
+    return Run(path, config, read_object(path / "manifest.json"), summary, rows)
 
 
 def _check_usable(path: Path, summary: dict[str, Any]) -> None:
@@ -109,22 +109,3 @@ def _check_usable(path: Path, summary: dict[str, Any]) -> None:
         raise InvalidRunError(f"{path}: the run is {status}, not complete")
     if validity.get("verdict") != "VALID":
         raise InvalidRunError(f"{path}: the run is {validity.get('verdict')}: {reasons}")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise RunFileError(f"{path}: not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise RunFileError(f"{path}: must be a JSON object, not {type(document).__name__}")
-    return document
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RunFileError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RunFileError(f"{path}: not UTF-8 text: {error}") from error

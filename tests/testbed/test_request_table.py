@@ -6,7 +6,8 @@ from example_run import HOSTILE, default_rows, failed, served
 
 from cachegen import InvalidInputError
 from testbed.metrics import STAGES
-from testbed.request_table import read_requests, write_parquet
+from testbed.request_rows import read_requests
+from testbed.request_table import write_parquet
 from testbed.run_dir import RunDir
 
 
@@ -19,24 +20,24 @@ def write_csv(tmp_path, rows):
 
 def test_the_rows_come_back_as_they_were_written(tmp_path):
     rows = [*default_rows(), failed(9, "text", f"line one\r\nline two, {HOSTILE}", status="timed_out")]
-    assert read_requests(write_csv(tmp_path, rows)) == rows
+    assert read_requests(write_csv(tmp_path, rows)) == tuple(rows)
 
 
 def test_columns_of_later_releases_are_left_alone(tmp_path):
     path = write_csv(tmp_path, [served(0, "text", 1000.0)])
     heading, line = path.read_text().splitlines()
     path.write_text(f"new,{heading}\n1,{line}\n")
-    assert read_requests(path) == [served(0, "text", 1000.0)]
+    assert read_requests(path) == (served(0, "text", 1000.0),)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (",ok,", ",ok,,", "column slo_ms holds ''"),
-        (",1500.0,", ",soon,", "requests.csv:2: column slo_ms holds 'soon'"),
-        (",1500.0,", ",nan,", "column slo_ms holds 'nan'"),
-        ('"{""text"": 3}"', '"[1]"', r"column levels holds '\[1\]'"),
-        ("ttft_ms,", "", "lacks the column ttft_ms"),
+        (",ok,", ",ok,,", "ttft_ms must be a finite number above 0"),
+        (",1500.0,", ",soon,", "requests.csv:2: slo_ms must be a finite number above 0, not 'soon'"),
+        (",1500.0,", ",nan,", "slo_ms must be a finite number above 0, not 'nan'"),
+        ('"{""text"": 3}"', '"[1]"', "levels must be a JSON object of counts"),
+        ("ttft_ms,", "", "no column ttft_ms"),
     ],
 )
 def test_a_damaged_cell_is_named(tmp_path, old, new, message):
@@ -49,7 +50,7 @@ def test_a_damaged_cell_is_named(tmp_path, old, new, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"requests\.csv: .*No such file"):
+    with pytest.raises(InvalidInputError, match=r"requests\.csv: cannot be read: No such file"):
         read_requests(tmp_path / "requests.csv")
 
 

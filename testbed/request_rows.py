@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.errors import RunFileError
 from testbed.metrics import STAGES, RequestRow
+from testbed.run_text import read_text
 from testbed.slo import VIOLATION_CLASSES
 
 _NEEDED = {"request", "method", "context", "trace_offset_s", "status", "slo_ms", "ttft_ms", "bytes"}
@@ -16,23 +17,17 @@ _MAX_DIGITS = 18
 _STATUSES = {"ok", *VIOLATION_CLASSES} - {"late"}
 
 
-def read_requests(path: Path, text: str) -> tuple[RequestRow, ...]:
+def read_requests(path: Path) -> tuple[RequestRow, ...]:
     """Rows of ``requests.csv``.
 
-    Parameters
-    ----------
-    path : Path
-        For error texts.
-    text : str
-        The file's content. Columns that this release does not know are left alone; quality and the oracle may be
-        absent.
+    Columns that this release does not know are left alone; quality and the oracle may be absent.
 
     Raises
     ------
     RunFileError
-        No rows, a column or cell that is missing or out of range, or a request twice under one method.
+        No such file, no rows, a column or cell that is missing or out of range, or a request twice under one method.
     """
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     try:
         return _read_rows(path, reader)
     except csv.Error as error:
