@@ -9,7 +9,7 @@ BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate bench compare test check fuzz
+.PHONY: help setup emulate virtual bench compare test check fuzz
 
 help:            ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -19,6 +19,10 @@ setup:           ## system packages, .venv, model and profile; nothing to do the
 
 emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags in ARGS="--slo-ms 3000"
 	@$(PYTHON) testbed/run.py --trace '$(TRACE)' $(ARGS)
+
+virtual: setup   ## the controllers over all traces, objectives and lengths on a virtual clock: runs/virtual
+	@rm -rf runs/virtual
+	$(VENV_PYTHON) -m testbed.virtual_run -o runs/virtual $(ARGS)
 
 bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/results.md; minutes
 	@test -r '$(BENCH_TEXT)' || { echo 'make bench: no $(BENCH_TEXT), which Debian and Ubuntu have; BENCH_TEXT=FILE names another text' >&2; exit 2; }

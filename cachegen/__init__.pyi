@@ -2,7 +2,16 @@ from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_k
 from .calibration import cached_profile, calibrate
 from .calibration_texts import calibration_texts
 from .container import ChunkIdentity
-from .controllers import CONTROLLERS, ChunkOptions, Controller, Decision, LinkForecast, make_controller
+from .controllers import (
+    CONTROLLERS,
+    ChunkOptions,
+    Controller,
+    Decision,
+    FixedController,
+    LinkForecast,
+    MeetController,
+    make_controller,
+)
 from .default_model import DEFAULT_MODEL_NAME, default_model_path
 from .encoding import ENCODINGS, Encoding, parse_encoding
 from .errors import (
@@ -59,6 +68,7 @@ __all__ = [
     "Encoding",
     "EventLog",
     "Fetch",
+    "FixedController",
     "FormatError",
     "Generation",
     "HeldOutRow",
@@ -75,6 +85,7 @@ __all__ = [
     "LoadedContext",
     "Manifest",
     "ManifestChunk",
+    "MeetController",
     "MismatchError",
     "NonFiniteError",
     "ObjectNotFoundError",

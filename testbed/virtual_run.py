@@ -18,11 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachegen import CachegenError, InvalidInputError, LinkKnowledge, make_controller, make_estimator
+from cachegen import (
+    CachegenError,
+    InvalidInputError,
+    LinkKnowledge,
+    make_controller,
+    make_estimator,
+)
 from testbed.config import RunConfig
 from testbed.controller_report import render_controllers
 from testbed.methods import make_method
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
+from testbed.oracle_ttft import oracle_ttft_s
 from testbed.request_table import write_csv
 from testbed.trace import Trace, load_trace, trace_names
 from testbed.virtual_costs import DEFAULT_PATH, MeasuredCosts, load_costs
@@ -58,6 +65,7 @@ class _Loads:
         self._rtt_s = 2 * self._config.delay_ms / 1e3
         self._known: LinkKnowledge | None = None
         question_s = costs.question_s(self._config.context_tokens)
+        self._chunks = costs.chunks(self._config.context_tokens, self._config.chunk_tokens, self._method.encodings)
         slowest = max((costs.encodings[name].decode_s_per_token for name in self._method.encodings), default=0.0)
         reserve_s = question_s + slowest * self._config.chunk_tokens
         self._virtual = VirtualCosts(costs.decode_s, reserve_s, question_s)
@@ -69,7 +77,7 @@ class _Loads:
         future = LinkFuture(self._trace, request.trace_offset_s)
         controller = make_controller(self._method.controller, self._method.encodings, future)
         result = run_virtual_load(
-            self._costs.chunks(self._config.context_tokens, self._config.chunk_tokens, self._method.encodings),
+            self._chunks,
             controller,
             make_estimator(controller.estimator),
             VirtualLink(future, self._rtt_s),
@@ -91,6 +99,7 @@ class _Loads:
             "trace_offset_s": request.trace_offset_s,
             "slo_ms": self._config.slo_ms,
             "bytes": result.received_bytes,
+            "oracle_ttft_ms": 1e3 * self._oracle_s(request),
         }
         if "" in result.chunk_sources or result.ttft_s > self._config.request_timeout_s:
             return RequestRow(**common, status="timed_out", error=f"not done after {self._config.request_timeout_s} s")
@@ -108,6 +117,16 @@ class _Loads:
             agreement=self._mean("agreement", sources, 1.0),
             levels={name: sources.count(name) for name in sorted(set(sources))},
             link_mbps=8e-6 * self._trace.capacity_bytes(request.trace_offset_s, end_s) / result.ttft_s,
+        )
+
+    def _oracle_s(self, request: Request) -> float:
+        """Least TTFT, with the encodings of this method."""
+        return oracle_ttft_s(
+            self._chunks,
+            self._method.encodings,
+            LinkFuture(self._trace, request.trace_offset_s),
+            self._rtt_s,
+            self._virtual,
         )
 
     def _mean(self, figure: str, sources: Sequence[str], recomputed: float) -> float:
