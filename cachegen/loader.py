@@ -47,7 +47,7 @@ class LoadCosts:
 
 @dataclass(frozen=True)
 class LoadedContext:
-    """A context in memory, how each of its chunks came there (an encoding's name or ``recompute``), and bytes in vain."""
+    """A context in memory, how each of its chunks came (an encoding's name or ``recompute``), and bytes in vain."""
 
     cache: KVCache
     chunk_sources: tuple[str, ...]
@@ -68,8 +68,8 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``, ``decode_failed``
-        and ``recompute`` events.
+        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``, ``decode``,
+        ``decode_failed`` and ``recompute`` events.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
     """
@@ -98,8 +98,8 @@ class ContextLoader:
     ) -> LoadedContext:
         """Load a context.
 
-        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or in
-        the same one at a second try, or is recomputed. The log says so.
+        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding,
+        or in the same one at a second try, or is recomputed. The log says so.
 
         Parameters
         ----------
