@@ -17,7 +17,9 @@ SPECS = ["text", "fixed:fine", "fixed:coarse", "paper", "meet", "oracle"]
 
 
 def make_chunks(count, recompute_s=0.3):
-    return [ChunkOptions(index, 16, {"fine": 4000, "medium": 2000, "coarse": 1000}, recompute_s) for index in range(count)]
+    return [
+        ChunkOptions(index, 16, {"fine": 4000, "medium": 2000, "coarse": 1000}, recompute_s) for index in range(count)
+    ]
 
 
 class Environment:
@@ -172,7 +174,9 @@ def test_an_object_that_fails_is_asked_for_twice_and_not_at_once():
 def fail_everything(count, deadline_s):
     """Drive a load whose every request is refused; return when the store was given up, and the requests."""
     events, now_s, asked = [], 0.0, 0
-    session = make_session("fixed:fine", make_chunks(count, 0.0), None, deadline_s, lambda event, **_: events.append(event))
+    session = make_session(
+        "fixed:fine", make_chunks(count, 0.0), None, deadline_s, lambda event, **_: events.append(event)
+    )
     while not session.done:
         for command in session.commands(now_s):
             match command:
