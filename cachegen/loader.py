@@ -68,8 +68,8 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``, ``decode``,
-        ``decode_failed`` and ``recompute`` events.
+        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``,
+        ``decode``, ``decode_failed`` and ``recompute`` events.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
     """

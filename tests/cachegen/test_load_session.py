@@ -1,4 +1,4 @@
-"""The course of a load against any environment: whatever is late, lost or damaged, each chunk comes once and in order."""
+"""The course of a load in any environment: whatever is late, lost or damaged, each chunk comes once."""
 
 import random
 
@@ -23,7 +23,7 @@ def make_chunks(count, recompute_s=0.3):
 
 
 class Environment:
-    """Carries out what a session says, with whatever delays and mishaps a seed brings, and checks that it may say so."""
+    """Carries out what a session says, with the delays and mishaps of a seed, and checks that it may say so."""
 
     def __init__(self, session, chunks, limits, mishaps, seed):
         self.session, self.chunks, self.limits, self.mishaps = session, chunks, limits, mishaps

@@ -13,11 +13,9 @@ from tiny_models import random_tokens, tiny_llama
 from cachegen import (
     ContextLoader,
     HttpSource,
-    LoadCosts,
     LoadLimits,
     MismatchError,
     ObjectNotFoundError,
-    RecomputeCost,
     Stage,
     StageClock,
     StoreSource,
@@ -269,7 +267,9 @@ class GatedSource:
     """A real store whose chunks arrive when, and in the order that, a test says; it may fail first."""
 
     def __init__(self, stored, failures=0):
-        self._inner, self._chunks = StoreSource(open_store(str(stored.root))), stored.manifest.chunks
+        self._inner = StoreSource(open_store(str(stored.root)))
+        chunks = enumerate(stored.manifest.chunks)
+        self._places = {chunk_name(chunk.key, name): place for place, chunk in chunks for name in chunk.encodings}
         self.gates, self.asked, self.cancelled, self.failures = {}, [], [], failures
         self.flying = self.most_flying = 0
         self.received_bytes = 0
@@ -278,7 +278,7 @@ class GatedSource:
         return self.gates.setdefault(index, asyncio.Event())
 
     async def fetch(self, name, max_bytes, on_first_byte, *, on_bytes=None):
-        index = next((place for place, chunk in enumerate(self._chunks) if chunk.key.hex() in name), None)
+        index = self._places.get(name)
         if index is None:
             return await self._inner.fetch(name, max_bytes, on_first_byte, on_bytes=on_bytes)
         self.asked.append(index)
@@ -307,13 +307,13 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s=60.0, limits=None, costs=COSTS):
+def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s=60.0, limits=None):
     """Load from ``source`` while ``drive(source, load)`` opens gates; return the context, if any, and the events."""
     events = []
 
     async def run():
         loader = ContextLoader(
-            stored.model, stored.profile, source, costs, lambda event, **f: events.append((event, f)), limits
+            stored.model, stored.profile, source, COSTS, lambda event, **f: events.append((event, f)), limits
         )
         chosen, clock = controller or make_controller("fixed:raw", encodings), StageClock(time.monotonic())
         load = asyncio.ensure_future(loader.load(stored.manifest.context_key, chosen, encodings, slo_s, clock))
@@ -357,7 +357,6 @@ def test_meet_recomputes_the_front_while_the_back_arrives(stored):
 
     source, log = GatedSource(stored), []
     controller = make_controller("meet", ["raw"])
-    costs = LoadCosts(RecomputeCost(1.0, 0.0, 0.0), reserve_s=0.0)
     recomputed = stored.model.prefill
 
     def noted(cache, token_ids):
@@ -366,7 +365,7 @@ def test_meet_recomputes_the_front_while_the_back_arrives(stored):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored.model, "prefill", noted)
-        loaded, _ = load_gated(stored, source, drive, controller, costs=costs)
+        loaded, _ = load_gated(stored, source, drive, controller)
 
     streamed = loaded.chunk_sources.index("raw")
     assert loaded.chunk_sources == ("recompute",) * streamed + ("raw",) * (4 - streamed)

@@ -1,4 +1,4 @@
-"""Whole loads on a virtual clock: the same every time, every byte accounted for, and each controller as good as it says."""
+"""Whole loads on a virtual clock: always the same, every byte accounted for, each controller as good as it says."""
 
 from pathlib import Path
 
