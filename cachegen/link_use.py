@@ -1,5 +1,6 @@
 """What a load learns of the link while it uses it: round trips, and the rate while something is asked for."""
 
+from collections import deque
 from dataclasses import dataclass
 
 from cachegen.estimators import ThroughputEstimator
@@ -62,7 +63,9 @@ class LinkUse:
         # up to when time in use has been accounted for
         self._seen_s = 0.0
         self._uncounted_bytes = 0
-        self._recent: list[tuple[float, int]] = []
+        self._recent: deque[tuple[float, int]] = deque()
+        # of all recent pieces but the first, whose time is not known
+        self._recent_bytes = 0
         self.bytes_per_s = None if known.throughput_bps is None else known.throughput_bps / 8
 
     @property
@@ -81,16 +84,21 @@ class LinkUse:
         if not self._arriving:
             self._seen_s = now_s
             self._recent.clear()
+            self._recent_bytes = 0
         self._arriving.add(index)
 
     def piece(self, size_bytes: int, now_s: float) -> None:
         """Bytes have arrived."""
         self._arrived_bytes += size_bytes
+        if self._recent:
+            self._recent_bytes += size_bytes
         self._recent.append((now_s, size_bytes))
-        self._recent = [(at_s, size) for at_s, size in self._recent if at_s > now_s - _WINDOW_S]
+        while len(self._recent) > 1 and self._recent[0][0] <= now_s - _WINDOW_S:
+            self._recent.popleft()
+            self._recent_bytes -= self._recent[0][1]
         seconds = now_s - self._recent[0][0]
         if seconds > 0:
-            self.bytes_per_s = sum(size for _, size in self._recent[1:]) / seconds
+            self.bytes_per_s = self._recent_bytes / seconds
         self._account(size_bytes, now_s)
 
     def silence(self, now_s: float) -> None:

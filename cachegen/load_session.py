@@ -96,9 +96,9 @@ class _Chunk:
     cancellations: int = 0
     decision: Decision | None = field(default=None, repr=False)
 
-    def transfer(self) -> Transfer:
+    def transfer(self, options: ChunkOptions) -> Transfer:
         size_bytes = self.options.sizes_bytes[self.source]
-        return Transfer(self.options.index, self.source, size_bytes, self.received_bytes, self.options)
+        return Transfer(self.options.index, self.source, size_bytes, self.received_bytes, options)
 
 
 class LoadSession:
@@ -115,8 +115,8 @@ class LoadSession:
     deadline_s : float
         When the load should have ended, on the clock of all other times here: seconds since the request's arrival.
     log : EventLog
-        Receives ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``, ``decode_failed`` and
-        ``recompute`` events.
+        Receives ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``, ``decode``,
+        ``decode_failed`` and ``recompute`` events.
     limits : LoadLimits, optional
         Default: those of the class.
     known : LinkKnowledge, optional
@@ -218,7 +218,10 @@ class LoadSession:
             self._store.answered()
         else:
             chunk.failures += 1
-            self._store.failed(chunk.started_s, now_s, self._deadline_s)
+            if not self._store.given_up:
+                self._store.failed(chunk.started_s, now_s, self._deadline_s)
+                if self._store.given_up:
+                    self._log("store_given_up", chunk=index)
         self._refuse(chunk, gone=gone)
 
     def decoded(self, index: int, started_s: float, now_s: float) -> None:
@@ -245,7 +248,7 @@ class LoadSession:
         return [chunk for chunk in self._chunks if chunk.place in places]
 
     def _state(self, now_s: float) -> LoadState:
-        flying = tuple(chunk.transfer() for chunk in self._in(_Place.IN_FLIGHT))
+        flying = tuple(chunk.transfer(self._open_options(chunk)) for chunk in self._in(_Place.IN_FLIGHT))
         remaining = tuple(self._open_options(chunk) for chunk in self._in(_Place.UNDECIDED))
         waiting, computing = self._in(_Place.TO_RECOMPUTE), self._in(_Place.RECOMPUTING)
         free_s = max(now_s, self._compute_free_s) if computing else now_s
@@ -272,7 +275,7 @@ class LoadSession:
         if len(self._in(_Place.UNDECODED)) >= self._limits.undecoded:
             return False
         if self._link.bytes_per_s is None:
-            # enough to keep a fast link busy, not all there may be: objects of one size that share a link end at once
+            # enough to keep a fast link busy, and not all there may be: equal objects that share a link end at once
             return len(flying) < (self._limits.in_flight + 1) // 2
         # not sooner than the link would run dry without it: the later a decision, the more it knows
         return self._link.runs_dry(sum(transfer.missing_bytes for transfer in flying))

@@ -33,7 +33,7 @@ class StoreHealth:
 
     def failed(self, asked_s: float, now_s: float, deadline_s: float) -> None:
         """It has failed to bring an object; several that break off together are one failure."""
-        if self._in_a_row and asked_s < self._failed_s:
+        if self._in_a_row and asked_s <= self._failed_s:
             return
         first_s, longest_s = _BACKOFF_S
         self._ask_from_s = now_s + min(longest_s, first_s * 2**self._in_a_row)

@@ -39,7 +39,7 @@ class PaperController(InOrderController):
         self.encodings = tuple(encodings)
 
     def decide(self, state: LoadState) -> Decision | None:
-        """Decide on the first remaining chunk; wait while the first object, from which the rate is learnt, flies."""
+        """Decide on the first remaining chunk, once the very first object has shown what the link does."""
         if state.in_flight and state.throughput_bps is None:
             return None
         return super().decide(state)

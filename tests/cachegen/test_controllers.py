@@ -14,6 +14,7 @@ from cachegen.controllers import (
     LoadState,
     Recompute,
     Stream,
+    Transfer,
     make_controller,
 )
 from cachegen.errors import InvalidInputError, UnknownNameError
@@ -256,9 +257,9 @@ def test_paper_recomputes_the_rest_over_a_dying_link_when_that_fits():
 
 
 def test_spec_names_are_checked():
-    assert sorted(CONTROLLERS) == ["fixed", "paper", "text"]
-    with pytest.raises(UnknownNameError, match="'meet'; there are fixed, paper, text"):
-        make_controller("meet", LEVELS)
+    assert sorted(CONTROLLERS) == ["fixed", "meet", "oracle", "paper", "text"]
+    with pytest.raises(UnknownNameError, match="'best'; there are fixed, meet, oracle, paper, text"):
+        make_controller("best", LEVELS)
     with pytest.raises(UnknownNameError, match=r"fixed:finest.*fine, medium, coarse"):
         make_controller("fixed:finest", LEVELS)
     with pytest.raises(UnknownNameError, match="fixed:"):
@@ -270,9 +271,36 @@ def test_spec_names_are_checked():
 
 
 @pytest.mark.parametrize("spec", ["fixed:finest", "paper"])
-def test_encoding_that_is_not_stored_is_refused(spec):
-    with pytest.raises(InvalidInputError, match="chunk 3 is not stored as finest"):
-        make_controller(spec, ["finest"]).decide(make_state())
+def test_a_chunk_that_the_store_does_not_give_is_recomputed(spec):
+    decision = make_controller(spec, ["finest"]).decide(make_state(throughput_bps=1e9))
+
+    assert decision.action == Recompute()
+    assert "does not give" in decision.reason
+
+
+def test_paper_waits_for_its_first_measurement():
+    state = make_state()
+    [first, *rest] = state.remaining
+    flying = Transfer(first.index, "medium", 500, 0, first)
+    waiting = dataclasses.replace(state, remaining=tuple(rest), in_flight=(flying,))
+
+    assert decide(waiting) is None
+    assert decide(dataclasses.replace(waiting, throughput_bps=1e9)).action == Stream("fine")
+
+
+def test_what_is_on_its_way_is_in_the_way_of_what_is_asked_for_next():
+    state = make_state(throughput_bps=8000)
+    flying = Transfer(2, "fine", 1500, 500, state.remaining[0])
+
+    assert decide(dataclasses.replace(state, in_flight=(flying,))).finish_s["fine"] == 3.0
+
+
+def test_in_order_controllers_do_one_thing_at_a_time():
+    for spec in ("text", "fixed:fine", "paper"):
+        controller = make_controller(spec, LEVELS)
+        assert controller.decide(dataclasses.replace(make_state(), may_recompute=False)) is None
+        assert controller.review(make_state()) == ()
+    assert decide(dataclasses.replace(make_state(), may_fetch=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -283,7 +311,8 @@ def test_encoding_that_is_not_stored_is_refused(spec):
         ({"deadline_s": math.nan}, "deadline_s"),
         ({"throughput_bps": -1.0}, "throughput_bps"),
         ({"throughput_bps": math.nan}, "throughput_bps"),
-        ({"remaining": ()}, "no chunk remains"),
+        ({"rtt_s": -1.0}, "rtt_s"),
+        ({"compute_free_s": math.inf}, "compute_free_s"),
     ],
     ids=str,
 )
@@ -292,13 +321,15 @@ def test_states_that_cannot_be_are_refused(change, message):
         dataclasses.replace(make_state(), **change)
 
 
-def test_chunks_out_of_order_or_with_other_encodings_are_refused():
+def test_chunks_out_of_order_are_refused_and_gaps_and_lost_encodings_are_not():
     first, second = make_state().remaining
 
-    with pytest.raises(InvalidInputError, match="chunk 3 stands where 5 should"):
+    with pytest.raises(InvalidInputError, match="chunk 3 stands behind chunk 4"):
         LoadState(0.0, 1.0, (second, first), None)
-    with pytest.raises(InvalidInputError, match="chunk 4 has the encodings"):
-        LoadState(0.0, 1.0, (first, dataclasses.replace(second, sizes_bytes={"fine": 1})), None)
+    with pytest.raises(InvalidInputError, match="chunk 3 stands behind chunk 3"):
+        LoadState(0.0, 1.0, (first, first), None)
+    later = dataclasses.replace(second, index=9, sizes_bytes={"fine": 1})
+    assert decide(LoadState(0.0, 4.0, (first, later), 1e9)).finish_s.keys() == {RECOMPUTE, "fine"}
 
 
 @pytest.mark.parametrize(

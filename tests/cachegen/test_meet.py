@@ -1,0 +1,91 @@
+"""``meet`` on numbers alone: which end, which level, when to give up."""
+
+from dataclasses import replace
+
+import pytest
+
+from cachegen.controllers import ChunkOptions, LoadState, Recompute, Stream, Transfer, make_controller
+from cachegen.errors import InvalidInputError
+
+LADDER = ["fine", "medium", "coarse"]
+SIZES = {"fine": 40_000, "medium": 20_000, "coarse": 10_000}
+
+
+def make_state(count=4, recompute_s=1.0, **changes):
+    chunks = tuple(ChunkOptions(index, 16, SIZES, recompute_s) for index in range(count))
+    return LoadState(**{"elapsed_s": 0.0, "deadline_s": 10.0, "remaining": chunks, "throughput_bps": None, **changes})
+
+
+def decide(state, ladder=LADDER):
+    return make_controller("meet", ladder).decide(state)
+
+
+def in_flight(index, received_bytes=0):
+    return Transfer(index, "fine", SIZES["fine"], received_bytes, ChunkOptions(index, 16, SIZES, 1.0))
+
+
+def test_it_begins_at_both_ends():
+    first = decide(make_state())
+    assert (first.index, first.action) == (3, Stream("medium"))
+
+    state = make_state()
+    second = decide(replace(state, remaining=state.remaining[:3], in_flight=(in_flight(3),)))
+    assert (second.index, second.action) == (0, Recompute())
+
+
+def test_a_link_that_is_slow_for_every_level_leaves_all_to_the_computer():
+    decision = decide(make_state(throughput_bps=1000.0))
+    assert (decision.index, decision.action) == (0, Recompute())
+    assert decide(make_state(throughput_bps=1000.0, may_recompute=False)) is None
+
+
+def test_a_fast_link_and_a_slow_computer_stream_all_from_the_back():
+    state = make_state(throughput_bps=1e8, recompute_s=100.0)
+    assert (decide(state).index, decide(state).action) == (3, Stream("fine"))
+    assert decide(replace(state, may_fetch=False)) is None
+
+
+def test_a_lower_rate_gives_a_coarser_level_and_never_a_finer_one():
+    ranks = []
+    for bps in (1e9, 1e6, 2e5, 1e5, 5e4, 2e4):
+        decision = decide(make_state(throughput_bps=bps, recompute_s=100.0))
+        ranks.append(LADDER.index(decision.action.encoding_name))
+
+    assert ranks == sorted(ranks)
+    assert set(ranks) == {0, 1, 2}
+
+
+def test_nothing_is_given_up_while_the_deadline_holds():
+    state = make_state(throughput_bps=1e6, in_flight=(in_flight(4),))
+    assert make_controller("meet", LADDER).review(state) == ()
+
+
+def test_an_object_is_given_up_when_the_rate_collapses():
+    state = make_state(throughput_bps=100.0, in_flight=(in_flight(4),))
+    assert make_controller("meet", LADDER).review(state) == (4,)
+
+
+def test_an_object_that_has_nearly_arrived_is_kept():
+    state = make_state(
+        count=1, deadline_s=0.5, throughput_bps=8000.0, in_flight=(in_flight(1, received_bytes=SIZES["fine"] - 10),)
+    )
+    assert make_controller("meet", LADDER).review(state) == ()
+
+
+def test_a_review_bears_that_no_chunk_is_undecided():
+    state = make_state(throughput_bps=100.0, in_flight=(in_flight(0),), remaining=())
+    assert make_controller("meet", LADDER).review(state) == (0,)
+
+
+@pytest.mark.parametrize("throughput_bps", [None, 0.0, 1e6])
+def test_a_chunk_that_the_store_does_not_give_is_recomputed(throughput_bps):
+    state = make_state(count=1, throughput_bps=throughput_bps)
+    [chunk] = state.remaining
+    assert decide(replace(state, remaining=(replace(chunk, sizes_bytes={}),))).action == Recompute()
+
+
+def test_it_needs_something_to_choose_from():
+    with pytest.raises(InvalidInputError, match="at least one encoding"):
+        make_controller("meet", [])
+    with pytest.raises(InvalidInputError, match="meet takes no argument, got 'x'"):
+        make_controller("meet:x", LADDER)

@@ -1,0 +1,113 @@
+"""The plan against brute force: every meeting point at every level."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cachegen.controllers import ChunkOptions, LoadState, Transfer
+from cachegen.controllers.plan import ConstantRate, make_plan
+
+LADDER = ["fine", "medium", "coarse"]
+
+
+@st.composite
+def states(draw, missing=False):
+    chunks = []
+    for index in range(draw(st.integers(1, 7))):
+        sizes = sorted(draw(st.lists(st.integers(0, 10**7), min_size=3, max_size=3)), reverse=True)
+        names = [name for name in LADDER if not (missing and draw(st.booleans()))]
+        chunks.append(
+            ChunkOptions(index, 16, {name: sizes[LADDER.index(name)] for name in names}, draw(st.floats(0, 3)))
+        )
+    elapsed_s = draw(st.floats(0, 5))
+    flying = ()
+    if draw(st.booleans()):
+        options = ChunkOptions(len(chunks), 16, {"fine": 10**6}, 1.0)
+        flying = (Transfer(len(chunks), "fine", 10**6, draw(st.integers(0, 10**6)), options),)
+    return LoadState(
+        elapsed_s=elapsed_s,
+        deadline_s=10.0,
+        remaining=tuple(chunks),
+        throughput_bps=None,
+        in_flight=flying,
+        rtt_s=draw(st.floats(0, 0.5)),
+        compute_free_s=draw(st.floats(0, 10)),
+    )
+
+
+RATES = st.just(0.0) | st.floats(1e4, 1e9)
+
+
+def ends_s(state, names, rate_bps):
+    """When the load ends if chunks come as ``names`` says: one side computes, the other delivers."""
+    compute_s = max(state.elapsed_s, state.compute_free_s)
+    compute_s += sum(chunk.recompute_s for chunk, name in zip(state.remaining, names, strict=True) if name is None)
+    size_bytes = state.backlog_bytes
+    for chunk, name in zip(state.remaining, names, strict=True):
+        size_bytes += 0 if name is None else chunk.sizes_bytes[name]
+    if not state.in_flight and all(name is None for name in names):
+        return compute_s
+    link_s = state.elapsed_s + (0 if state.in_flight else state.rtt_s)
+    if size_bytes:
+        link_s += 8 * size_bytes / rate_bps if rate_bps else math.inf
+    return max(compute_s, link_s)
+
+
+def splits(state, level):
+    """Every meeting point, the back in this level or, where a chunk lacks it, the next coarser that it has."""
+    available = [
+        next((name for name in LADDER[level:] if name in chunk.sizes_bytes), None) for chunk in state.remaining
+    ]
+    for count in range(len(available) + 1):
+        if None not in available[count:]:
+            yield (None,) * count + tuple(available[count:])
+
+
+@settings(deadline=None)
+@given(states(missing=True), RATES, st.floats(0, 20))
+def test_the_plan_is_the_best_of_all(state, rate_bps, target_s):
+    plan = make_plan(state, LADDER, ConstantRate(rate_bps), target_s)
+
+    best_s = [min(ends_s(state, names, rate_bps) for names in splits(state, level)) for level in range(len(LADDER))]
+    wanted_s = next((end_s for end_s in best_s if end_s <= target_s), min(best_s))
+    assert plan.finish_s == pytest.approx(wanted_s)
+    assert ends_s(state, plan.names, rate_bps) == pytest.approx(plan.finish_s)
+
+
+@settings(deadline=None)
+@given(states(), RATES)
+def test_without_time_the_plan_ends_no_later_than_text_or_any_level_alone(state, rate_bps):
+    plan = make_plan(state, LADDER, ConstantRate(rate_bps), target_s=-1.0)
+
+    assert plan.finish_s <= ends_s(state, (None,) * len(state.remaining), rate_bps)
+    for name in LADDER:
+        assert plan.finish_s <= ends_s(state, (name,) * len(state.remaining), rate_bps)
+
+
+def test_the_finest_level_that_holds_the_target_is_taken():
+    chunks = tuple(ChunkOptions(index, 16, {"fine": 4000, "medium": 2000, "coarse": 1000}, 9.0) for index in range(2))
+    state = LoadState(0.0, 10.0, chunks, None)
+
+    for target_s, name in ((8.0, "fine"), (7.9, "medium"), (3.9, "coarse"), (0.1, "coarse")):
+        assert make_plan(state, LADDER, ConstantRate(8000), target_s).names == (name, name)
+
+
+def test_a_chunk_that_lacks_a_level_takes_the_next_coarser_one():
+    sizes = {"fine": 1000, "medium": 500, "coarse": 250}
+    lacking = {"coarse": 250}
+    chunks = tuple(ChunkOptions(index, 16, lacking if index == 1 else sizes, 90.0) for index in range(3))
+
+    plan = make_plan(LoadState(0.0, 10.0, chunks, None), LADDER, ConstantRate(8e6), 10.0)
+
+    assert plan.names == ("fine", "coarse", "fine")
+
+
+def test_without_any_encoding_all_is_recomputed():
+    chunks = tuple(ChunkOptions(index, 16, {}, 2.0) for index in range(3))
+
+    plan = make_plan(LoadState(1.0, 10.0, chunks, None), LADDER, ConstantRate(8e6), 3.0)
+
+    assert plan.names == (None, None, None)
+    assert plan.finish_s == 7.0
