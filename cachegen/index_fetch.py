@@ -147,5 +147,3 @@ def index_without_store(token_ids: Sequence[int], chunk_tokens: int, model: Lang
         ),
     )
     return Index(manifest, list(token_ids), 0.0)
-
-

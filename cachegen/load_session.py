@@ -285,7 +285,9 @@ class LoadSession:
             return False
         bps = self._link.knowledge.throughput_bps
         missing_bytes = sum(
-            chunk.transfer().missing_bytes if chunk.place is _Place.IN_FLIGHT else min(chunk.options.sizes_bytes.values())
+            chunk.transfer().missing_bytes
+            if chunk.place is _Place.IN_FLIGHT
+            else min(chunk.options.sizes_bytes.values())
             for chunk in open_
         )
         left = [chunk for chunk in self._chunks if chunk.place not in {_Place.READY, _Place.UNDECODED}]

@@ -111,8 +111,8 @@ class ContextLoader:
         """Load a context.
 
         A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or
-        in the same one at a second try, or is recomputed. A store that is silent, or too slow long after the deadline, is
-        given up, and what is missing is recomputed (``LoadLimits.patience_s``). The log says so.
+        in the same one at a second try, or is recomputed. A store that is silent, or too slow long after the deadline,
+        is given up, and what is missing is recomputed (``LoadLimits.patience_s``). The log says so.
 
         The index (manifest and tokens) is asked for until it is there, at the longest until the deadline and the load's
         patience have passed. A caller that knows the tokens needs no store for a right cache: where the index cannot
