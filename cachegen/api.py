@@ -1,6 +1,7 @@
 """The four calls of the paper (SIGCOMM'24, section 6): calculate, store, get and use a context's KV cache."""
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from cachegen.encoding import Encoding, parse_encoding
 from cachegen.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from cachegen.kv import dtype_of
 from cachegen.kv_cache import KVCache
+from cachegen.load_session import LoadLimits
 from cachegen.loader import ContextLoader, LoadCosts
 from cachegen.manifest import Manifest, ManifestChunk, chunk_name
 from cachegen.model import LanguageModel
@@ -245,9 +247,9 @@ def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: s
     async def load() -> KVCache:
         source = open_source(store_url)
         try:
-            # a fixed controller asks for no prediction, so nothing is measured
+            # a fixed controller asks for no prediction, so nothing is measured; there is no deadline either
             costs = LoadCosts(RecomputeCost(0.0, 0.0, 0.0), reserve_s=0.0)
-            loader = ContextLoader(model, profile, source, costs, log=_log_nothing)
+            loader = ContextLoader(model, profile, source, costs, _log_nothing, LoadLimits(patience_s=math.inf))
             clock = StageClock(time.monotonic())
             loaded = await loader.load(context_key, controller, [encoding], slo_s=0.0, clock=clock)
             return loaded.cache

@@ -13,6 +13,7 @@ from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, 
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge, LinkUse
+from cachegen.patience import Patience
 from cachegen.store_health import StoreHealth
 
 # A chunk that failed as often is recomputed. An object that the store does not have is no failure: the answer is cheap,
@@ -41,10 +42,14 @@ class LoadLimits:
     undecoded : int
         Objects that have arrived and wait for their decode: while there are as many, no further one is asked for. With
         ``in_flight`` this bounds the memory of a load.
+    patience_s : float
+        How long the store may be silent, and how long after the deadline it is waited for. Then what is missing is
+        recomputed, whatever the controller says.
     """
 
     in_flight: int = 8
     undecoded: int = 3
+    patience_s: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,7 @@ class LoadSession:
         self._controller, self._estimator, self._log = controller, estimator, log
         self._deadline_s, self._limits = deadline_s, limits or LoadLimits()
         self._link = LinkUse(estimator, known or LinkKnowledge())
+        self._patience = Patience(self._limits.patience_s)
         self._compute_free_s = 0.0
         self._store = StoreHealth()
         self.wasted_bytes = 0
@@ -191,12 +197,14 @@ class LoadSession:
     def received(self, index: int, num_bytes: int, now_s: float) -> None:
         """Take note of bytes of an object in flight."""
         self._chunks[index].received_bytes += num_bytes
+        self._patience.heard(now_s, waiting=True)
         self._link.piece(num_bytes, now_s)
 
     def fetched(self, index: int, now_s: float) -> None:
         """Take note that an object is whole."""
         chunk = self._chunks[index]
         chunk.place = _Place.UNDECODED
+        self._patience.heard(now_s, bool(self._in(_Place.IN_FLIGHT)))
         self._store.answered()
         self._link.whole(index, now_s)
         self._log(
@@ -214,14 +222,15 @@ class LoadSession:
         chunk = self._chunks[index]
         self._log("fetch_failed", chunk=index, encoding=chunk.source, error=error, received_bytes=chunk.received_bytes)
         self._link.ended(index)
-        if gone:
+        if gone:  # so it said
             self._store.answered()
+            self._patience.heard(now_s, len(self._in(_Place.IN_FLIGHT)) > 1)
         else:
             chunk.failures += 1
             if not self._store.given_up:
                 self._store.failed(chunk.started_s, now_s, self._deadline_s)
                 if self._store.given_up:
-                    self._log("store_given_up", chunk=index)
+                    self._log("store_given_up", reason="it failed too often in a row", chunks=[index])
         self._refuse(chunk, gone=gone)
 
     def decoded(self, index: int, started_s: float, now_s: float) -> None:
@@ -280,13 +289,41 @@ class LoadSession:
         # not sooner than the link would run dry without it: the later a decision, the more it knows
         return self._link.runs_dry(sum(transfer.missing_bytes for transfer in flying))
 
+    def _give_store_up(self, now_s: float) -> bool:
+        """Go on without the store if it is time to: what it has not brought can be recomputed alone."""
+        open_ = [chunk for chunk in self._in(_Place.UNDECIDED, _Place.IN_FLIGHT) if chunk.options.sizes_bytes]
+        if not open_:
+            return False
+        bps = self._link.knowledge.throughput_bps
+        missing_bytes = sum(
+            chunk.transfer(chunk.options).missing_bytes
+            if chunk.place is _Place.IN_FLIGHT
+            else min(chunk.options.sizes_bytes.values())
+            for chunk in open_
+        )
+        left = [chunk for chunk in self._chunks if chunk.place not in {_Place.READY, _Place.UNDECODED}]
+        reason = self._patience.verdict(
+            now_s,
+            self._deadline_s,
+            sum(chunk.options.recompute_s for chunk in left),
+            8 * missing_bytes / bps if bps else None,
+        )
+        if not reason:
+            return False
+        self._log("store_given_up", reason=reason, chunks=[chunk.options.index for chunk in open_])
+        for chunk in open_:
+            chunk.options = replace(chunk.options, sizes_bytes={})
+        return True
+
     def _give_up(self, now_s: float) -> list[int]:
+        lost = self._give_store_up(now_s)
         if not self._in(_Place.IN_FLIGHT):
             return []
         given_up = []
-        for index in self._controller.review(self._state(now_s)):
+        flying = tuple(chunk.options.index for chunk in self._in(_Place.IN_FLIGHT))
+        for index in flying if lost else self._controller.review(self._state(now_s)):
             chunk = self._chunks[index]
-            if chunk.cancellations < _MAX_CANCELLATIONS:
+            if lost or chunk.cancellations < _MAX_CANCELLATIONS:
                 chunk.cancellations += 1
                 self.wasted_bytes += chunk.received_bytes
                 self._log(
@@ -301,6 +338,8 @@ class LoadSession:
                 chunk.place = _Place.UNDECIDED
                 self._link.ended(index)
                 given_up.append(index)
+        if given_up and not self._in(_Place.IN_FLIGHT):
+            self._patience.heard(now_s, waiting=False)  # nobody listens
         return given_up
 
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
@@ -326,6 +365,7 @@ class LoadSession:
             case Stream(name):
                 chunk.place = _Place.IN_FLIGHT
                 chunk.started_s, chunk.first_byte_s, chunk.received_bytes = now_s, None, 0
+                self._patience.asked(now_s)
                 self._link.request(decision.index, now_s)
                 return [Fetch(decision.index, name, chunk.options.sizes_bytes[name])]
 

@@ -1,33 +1,31 @@
 """The streaming loader: brings a context into memory as a controller decides, by fetching and recomputing at once."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachegen.assembly import Assembly
-from cachegen.chunking import unpack_tokens
-from cachegen.controllers import ChunkOptions, Controller
-from cachegen.errors import MismatchError
+from cachegen.chunking import chunk_spans
+from cachegen.controllers import ChunkOptions, Controller, make_controller
+from cachegen.errors import FormatError, MismatchError, StoreError
 from cachegen.estimators import make_estimator
+from cachegen.index_fetch import Index, IndexFetch, index_without_store
 from cachegen.kv_cache import KVCache
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_run import LoadRun
 from cachegen.load_session import EventLog, LoadLimits, LoadSession
-from cachegen.manifest import (
-    MAX_MANIFEST_BYTES,
-    Manifest,
-    check_tokens,
-    manifest_name,
-    tokens_name,
-    unpack_manifest,
-)
+from cachegen.manifest import Manifest, check_tokens
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
 from cachegen.recompute_cost import RecomputeCost
 from cachegen.sources import Source
-from cachegen.stage_clock import Stage, StageClock
+from cachegen.stage_clock import StageClock
 
-_MAX_TOKENS_OBJECT_BYTES = 1 << 26  # 16 million tokens
+# An index is not waited for much longer than any store takes, though the load's patience may have no end.
+_MAX_INDEX_PATIENCE_S = 5.0
+# Where recomputing barely holds the deadline, a store that lives still has the time to say so.
+_LEAST_INDEX_PATIENCE_S = 0.5
+# Without a manifest nothing says where chunks begin; so long a piece bounds the memory of attention.
+_RECOMPUTED_CHUNK_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives an ``index`` event and those of :class:`cachegen.LoadSession`.
+        Receives ``index_failed``, ``index_given_up`` and ``index`` events and those of :class:`cachegen.LoadSession`.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
     """
@@ -108,11 +106,17 @@ class ContextLoader:
         clock: StageClock,
         room_tokens: int = 0,
         known: LinkKnowledge | None = None,
+        token_ids: Sequence[int] | None = None,
     ) -> LoadedContext:
         """Load a context.
 
         A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or
-        in the same one at a second try, or is recomputed. The log says so.
+        in the same one at a second try, or is recomputed. A store that is silent, or too slow long after the deadline,
+        is given up, and what is missing is recomputed (``LoadLimits.patience_s``). The log says so.
+
+        The index (manifest and tokens) is asked for until it is there, at the longest until the deadline and the load's
+        patience have passed. A caller that knows the tokens needs no store for a right cache: where the index cannot
+        be had, is damaged or another's, everything is recomputed.
 
         Parameters
         ----------
@@ -130,26 +134,34 @@ class ContextLoader:
             Room to leave behind the context for question and answer.
         known : LinkKnowledge, optional
             Of the link, from loads before; default: nothing.
+        token_ids : sequence of int, optional
+            The context's, where the caller has them; default: they are fetched.
 
         Raises
         ------
         StoreError, FormatError, MismatchError
-            The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
-            tokens nothing can be recomputed either.
+            The manifest or the tokens are missing, corrupted, or another model's or profile's, and the caller gave no
+            tokens: nothing can be recomputed either.
+        MismatchError
+            The tokens that the caller gave are not those of the manifest.
         InvalidInputError
             No chunk is stored in any encoding that the controller may choose.
         """
-        manifest, token_ids, rtt_s = await self._fetch_index(context_key, clock)
+        deadline_s = slo_s - self._costs.reserve_s
+        index = await self._find_index(context_key, clock, deadline_s, token_ids)
+        manifest = index.manifest
+        if not any(chunk.encodings for chunk in manifest.chunks):
+            controller = make_controller("text", [])
         cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-        assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock)
+        assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock)
         session = LoadSession(
             self._options(manifest, encodings),
             controller,
             make_estimator(controller.estimator),
-            slo_s - self._costs.reserve_s,
+            deadline_s,
             self._log,
             self._limits,
-            LinkKnowledge(known.throughput_bps if known else None, rtt_s),
+            LinkKnowledge(known.throughput_bps if known else None, index.rtt_s),
         )
         try:
             await LoadRun(session, assembly, self._source, manifest, clock).run()
@@ -158,36 +170,33 @@ class ContextLoader:
             await assembly.close()
         return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link)
 
-    async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int], float]:
-        """Fetch manifest and tokens side by side, one round trip for both, and see how long that is."""
-        clock.network(Stage.WAIT)
-        asked_s, waited_s = clock.elapsed_s(), []
-
-        def on_first_byte() -> None:
-            clock.network(Stage.FETCH)
-            waited_s.append(clock.elapsed_s() - asked_s)
-
-        fetches = [
-            asyncio.ensure_future(self._source.fetch(name, max_bytes, on_first_byte))
-            for name, max_bytes in (
-                (manifest_name(context_key), MAX_MANIFEST_BYTES),
-                (tokens_name(context_key), _MAX_TOKENS_OBJECT_BYTES),
-            )
-        ]
+    async def _find_index(
+        self, context_key: bytes, clock: StageClock, deadline_s: float, token_ids: Sequence[int] | None
+    ) -> Index:
+        """Fetch the index; make one that lists nothing where that is all that can be done."""
+        now_s = clock.elapsed_s()
+        until_s = self._index_until_s(now_s, deadline_s, token_ids)
         try:
-            raw_manifest, raw_tokens = await asyncio.gather(*fetches)
-        finally:
-            # where one has failed, the other must not go on behind the caller's back
-            for fetch in fetches:
-                fetch.cancel()
-            await asyncio.gather(*fetches, return_exceptions=True)
-        clock.network(Stage.WAIT)
-        manifest = unpack_manifest(raw_manifest)
-        self._check_owner(manifest, context_key)
-        token_ids = unpack_tokens(raw_tokens, manifest.num_tokens)
-        check_tokens(manifest, token_ids)
-        self._log("index", chunks=len(manifest.chunks), tokens=manifest.num_tokens)
-        return manifest, token_ids, min(waited_s)
+            index = await IndexFetch(self._source, clock, self._log).fetch(context_key, token_ids, until_s)
+            self._check_owner(index.manifest, context_key)
+        except (StoreError, FormatError, MismatchError) as error:
+            if token_ids is None:
+                raise
+            self._log("index_given_up", error=str(error))
+            index = index_without_store(token_ids, _RECOMPUTED_CHUNK_TOKENS, self._model, self._profile)
+        check_tokens(index.manifest, index.token_ids)
+        self._log("index", chunks=len(index.manifest.chunks), tokens=index.manifest.num_tokens)
+        return index
+
+    def _index_until_s(self, now_s: float, deadline_s: float, token_ids: Sequence[int] | None) -> float:
+        patience_s = min(_MAX_INDEX_PATIENCE_S, (self._limits or LoadLimits()).patience_s)
+        if token_ids is None:
+            return max(now_s, deadline_s) + patience_s
+        predict = self._costs.recompute.predict
+        spans = chunk_spans(len(token_ids), _RECOMPUTED_CHUNK_TOKENS)
+        spare_s = deadline_s - now_s - sum(predict(first, end - first) for first, end in spans)
+        # while recomputing holds the deadline, the wait must not break it
+        return now_s + (min(patience_s, max(spare_s, _LEAST_INDEX_PATIENCE_S)) if spare_s > 0 else patience_s)
 
     def _check_owner(self, manifest: Manifest, context_key: bytes) -> None:
         shape = self._model.shape

@@ -53,6 +53,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     link.add_argument("--delay-ms", type=float, default=20.0, help="one-way delay (default: %(default)g)")
     link.add_argument("--queue-bytes", type=int, default=256_000, help="bottleneck's queue (default: %(default)s)")
 
+    faults = parser.add_argument_group("faults")
+    faults.add_argument(
+        "--faults",
+        default="",
+        metavar="KIND@START+DURATION,...",
+        help="break things during each request, in seconds from its arrival: kill-server@1.5s+2s,link-down@0.5s+10s; "
+        "kinds: kill-server, stall-server, slow-disk, link-down, corrupt, missing, foreign-chunk (each :SHARE%% of the "
+        "objects), foreign-profile, disk-full, clock-jump (docs/faults.md)",
+    )
+    faults.add_argument(
+        "--tokens-at-gpu",
+        action="store_true",
+        help="the inference host has the prompt already; by default the text travels too",
+    )
+
     run = parser.add_argument_group("run")
     run.add_argument(
         "--request-timeout-s", type=float, default=60.0, help="give a request up after (default: %(default)g)"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import InvalidInputError, UnknownNameError
+from testbed.faults.plan import parse_faults
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
@@ -47,6 +48,10 @@ class RunConfig:
         When a request is given up; it then counts as a violation.
     seed : int
         Of the trace offsets.
+    faults : str
+        What breaks during each request, see ``testbed.faults``.
+    tokens_at_gpu : bool
+        Whether the inference host has the contexts' tokens, so that it needs no store to recompute.
 
     Raises
     ------
@@ -68,6 +73,8 @@ class RunConfig:
     queue_bytes: int
     request_timeout_s: float
     seed: int
+    faults: str = ""
+    tokens_at_gpu: bool = False
 
     def __post_init__(self) -> None:
         for name in ("slo_ms", "request_timeout_s"):
@@ -84,6 +91,7 @@ class RunConfig:
         if self.topology not in TOPOLOGIES:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
         load_trace(self.trace)
+        parse_faults(self.faults)
         if self.contexts is not None:
             read_contexts(Path(self.contexts), self.num_contexts)
 

@@ -11,6 +11,7 @@ from cachegen import CachegenError, InvalidInputError
 from testbed.config import RunConfig
 from testbed.console import RunView
 from testbed.errors import HostError, LinkError
+from testbed.faults.run_faults import RunFaults
 from testbed.isolation import interrupt_on_supervisor_exit
 from testbed.metrics import STAGES, RequestRow
 from testbed.network import EmulatedNetwork
@@ -51,12 +52,17 @@ class Experiment:
 
     def run(self) -> None:
         """Serve the whole schedule; what is recorded until an interruption stays recorded."""
-        with EmulatedNetwork(self._config.topology, self._config.delay_ms, self._config.queue_bytes) as network:
+        self._faults = RunFaults(self._config, self._dir)
+        with (
+            self._faults.store_place(self._dir.store),
+            EmulatedNetwork(self._config.topology, self._config.delay_ms, self._config.queue_bytes) as network,
+        ):
             self.record.network = network.settings
-            host = InferenceHost(network, self._dir.path / "gpu.log", _model_threads())
+            environment = self._faults.environment
+            host = InferenceHost(network, self._dir.path / "gpu.log", _model_threads(), environment)
             settings = {**self._config.to_json(), "store": str(self._dir.store)}
             self.record.inference = host.prepare(settings, self._on_message)
-            server = StorageServer(network, self._dir.store, self._dir.path / "storage.log")
+            server = StorageServer(network, self._dir.store, self._dir.path / "storage.log", environment)
             self._dir.publish()
             self._serve_schedule(network, host, server)
 
@@ -69,7 +75,7 @@ class Experiment:
         try:
             for place, (request, method) in enumerate(order, start=1):
                 self._view.step("requests", place - 1, len(order))
-                row, log = self._serve(request, method, host, replay, server.url)
+                row, log = self._serve(request, method, host, replay, server)
                 # what a dead server or delay node did to a request is no result of the method
                 server.check()
                 self.record.delay_report = network.delay_report()
@@ -83,12 +89,13 @@ class Experiment:
             sampler.stop()
 
     def _serve(
-        self, request: Request, method: str, host: InferenceHost, replay: LinkReplay, store_url: str
+        self, request: Request, method: str, host: InferenceHost, replay: LinkReplay, server: StorageServer
     ) -> tuple[RequestRow, ReplayLog]:
         arrival_s = time.monotonic() + _LEAD_S
         replay.start(self._trace, request.trace_offset_s, arrival_s)
         try:
-            result = host.serve(self._message(request, method, arrival_s, store_url), self._on_message)
+            with self._faults.during(request.index, method, arrival_s, server, replay):
+                result = host.serve(self._message(request, method, arrival_s, server.url), self._on_message)
         finally:
             log = replay.stop()
         return self._row(request, method, result), log
@@ -105,6 +112,7 @@ class Experiment:
             "slo_s": self._config.slo_s,
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,
+            "tokens_at_gpu": self._config.tokens_at_gpu,
         }
 
     def _row(self, request: Request, method: str, result: dict[str, Any]) -> RequestRow:

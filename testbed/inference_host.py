@@ -82,6 +82,7 @@ async def serve_request(
                 clock,
                 len(context.question_ids),
                 links.get(method.name),
+                context.token_ids if message["tokens_at_gpu"] else None,
             )
         links[method.name] = loaded.link
         first_token = _first_token(prepared, loaded, context.question_ids, clock)

@@ -1,11 +1,13 @@
 """The two programs of a run as the orchestrator sees them; the network they run in ends them with itself."""
 
 import json
+import os
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,9 +45,11 @@ class InferenceHost:
         Receives its standard error.
     threads : int
         For the model's arithmetic.
+    environment : mapping
+        Variables besides those of this process.
     """
 
-    def __init__(self, network: Network, log: Path, threads: int) -> None:
+    def __init__(self, network: Network, log: Path, threads: int, environment: Mapping[str, str] = {}) -> None:
         self._log = log
         with log.open("wb") as stderr:
             self._process = network.popen(
@@ -55,6 +59,7 @@ class InferenceHost:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 bufsize=0,
+                env={**os.environ, **environment},
             )
         self._lines = _Lines("inference host", self._process)
 
@@ -105,16 +110,23 @@ class StorageServer:
         Folder that it serves.
     log : Path
         Receives its standard error.
+    environment : mapping
+        Variables besides those of this process.
     """
 
-    def __init__(self, network: Network, root: Path, log: Path) -> None:
-        self._log = log
-        with log.open("wb") as stderr:
-            self._process = network.popen(
+    def __init__(self, network: Network, root: Path, log: Path, environment: Mapping[str, str] = {}) -> None:
+        self._network, self._root, self._log = network, root, log
+        self._environment = {**os.environ, **environment}
+        log.write_bytes(b"")
+        self._process, self.url, self._port = self._start(0)
+
+    def _start(self, port: int) -> tuple[subprocess.Popen[bytes], str, int]:
+        with self._log.open("ab") as stderr:
+            process = self._network.popen(
                 "storage",
                 [
                     *(sys.executable, "-P", "-m", "cachegen", "serve"),
-                    *("--root", str(root), "--host", network.storage_ip, "--port", "0"),
+                    *("--root", str(self._root), "--host", self._network.storage_ip, "--port", str(port)),
                     # the emulated network has no other machines
                     "--insecure-no-token",
                 ],
@@ -122,19 +134,41 @@ class StorageServer:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 bufsize=0,
+                env=self._environment,
             )
         # the line that says where it listens comes when it does: nothing to poll for
-        line = _Lines("storage server", self._process).read(_START_PATIENCE_S)
+        line = _Lines("storage server", process).read(_START_PATIENCE_S)
         if not line:
-            self._process.wait()
-            self.check()
-        self.url: str = json.loads(line)["url"]
+            raise self._ended(process.wait())
+        ready = json.loads(line)
+        return process, ready["url"], ready["port"]
 
     def check(self) -> None:
         """Raise HostError if the server has ended."""
         status = self._process.poll()
         if status is not None:
-            raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
+            raise self._ended(status)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Start it anew where it listened before, unless it runs."""
+        if self._process.poll() is not None:
+            self._process, self.url, self._port = self._start(self._port)
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """Let it go on with SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def _ended(self, status: int) -> HostError:
+        return HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
 
 
 class _Lines:

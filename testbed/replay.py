@@ -71,6 +71,16 @@ class LinkReplay:
         run, self._running = self._running, None
         return run.stop()
 
+    def interrupt(self) -> None:
+        """Let nothing pass from now on, whatever the trace says; the log has it as a step."""
+        assert self._running is not None, "no replay to interrupt"
+        self._running.interrupt()
+
+    def resume(self) -> None:
+        """Follow the trace again."""
+        assert self._running is not None, "no replay to resume"
+        self._running.resume()
+
 
 class _Run(threading.Thread):
     def __init__(self, link: AdjustableLink, trace: Trace, offset_s: float, origin_s: float) -> None:
@@ -80,6 +90,10 @@ class _Run(threading.Thread):
         self._offset_s = offset_s
         self._origin_s = origin_s
         self._steps: list[ReplayStep] = []
+        # an interruption comes from another thread than the trace's steps
+        self._setting = threading.Lock()
+        self._interrupted = False
+        self._wanted: tuple[float, float | None] | None = None
         self._stopping = threading.Event()
         self._error: CachegenError | OSError | None = None
 
@@ -106,8 +120,29 @@ class _Run(threading.Thread):
             planned_s = self._origin_s + step.start_s
             if self._stopping.wait(max(0.0, planned_s - time.monotonic())):
                 return
-            rate_mbps = self._link.set_rate(step.rate_mbps)
-            if step.delay_ms is not None and step.delay_ms != delay_ms:
-                self._link.set_delay(step.delay_ms)
-                delay_ms = step.delay_ms
-            self._steps.append(ReplayStep(planned_s, time.monotonic(), rate_mbps, step.delay_ms))
+            with self._setting:
+                self._wanted = step.rate_mbps, step.delay_ms
+                self._set_rate(planned_s)
+                if step.delay_ms is not None and step.delay_ms != delay_ms:
+                    self._link.set_delay(step.delay_ms)
+                    delay_ms = step.delay_ms
+
+    def interrupt(self) -> None:
+        with self._setting:
+            self._interrupted = True
+            self._set_rate(time.monotonic())
+
+    def resume(self) -> None:
+        with self._setting:
+            self._interrupted = False
+            self._set_rate(time.monotonic())
+
+    def _set_rate(self, planned_s: float) -> None:
+        """Set what the trace wants, or nothing; note it in order of time, though an interruption came in between."""
+        if self._wanted is None:  # the trace has not begun, and will set its own
+            return
+        rate_mbps, delay_ms = self._wanted
+        in_force_mbps = self._link.set_rate(0.0 if self._interrupted else rate_mbps)
+        if self._steps:
+            planned_s = max(planned_s, self._steps[-1].planned_s)
+        self._steps.append(ReplayStep(planned_s, time.monotonic(), in_force_mbps, delay_ms))

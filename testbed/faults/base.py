@@ -1,0 +1,77 @@
+"""What a fault is, and what it acts on."""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from testbed.faults.fake_clock import FakeClock
+
+
+class FaultyServer(Protocol):
+    """The storage server, as far as faults go."""
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+
+    def restart(self) -> None:
+        """Start it anew where it listened before."""
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP."""
+
+    def unpause(self) -> None:
+        """Let it go on with SIGCONT."""
+
+
+class FaultyLink(Protocol):
+    """The emulated link, as far as faults go."""
+
+    def interrupt(self) -> None:
+        """Let nothing pass, whatever the trace says."""
+
+    def resume(self) -> None:
+        """Follow the trace again."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What there is to break.
+
+    Parameters
+    ----------
+    server, link
+        Of the run.
+    store : Path
+        Folder that the server serves.
+    clock : FakeClock or None
+        Of the run's programs; only there if a fault of the plan needs it.
+    """
+
+    server: FaultyServer
+    link: FaultyLink
+    store: Path
+    clock: FakeClock | None = None
+
+
+class Fault:
+    """One fault during one request; made anew for each.
+
+    Parameters
+    ----------
+    share : float
+        Of the objects that it hits, where it hits objects.
+    """
+
+    hits_objects: ClassVar[bool] = False
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def begin(self, scene: Scene, chance: random.Random) -> str:
+        """Break something; return a few words for the event log."""
+        raise NotImplementedError
+
+    def end(self, scene: Scene) -> None:
+        """Mend it."""
+        raise NotImplementedError

@@ -1,0 +1,41 @@
+"""Bytes of stored objects change on the disk."""
+
+import random
+from pathlib import Path
+
+from testbed.faults.base import Fault, Scene
+from testbed.faults.objects import pick_chunks
+
+
+class CorruptObjects(Fault):
+    """One bit flips in each of a share of the chunks' objects, anywhere in it."""
+
+    hits_objects = True
+
+    def __init__(self, share: float) -> None:
+        super().__init__(share)
+        self._flipped: list[tuple[Path, int, int]] = []
+
+    def begin(self, scene: Scene, chance: random.Random) -> str:
+        """Flip."""
+        names = pick_chunks(scene.store, self.share, chance)
+        for name in names:
+            path = scene.store / name
+            flip = path, chance.randrange(path.stat().st_size), 1 << chance.randrange(8)
+            self._flipped.append(flip)
+            _flip(*flip)
+        return f"a bit flipped in {len(names)} objects, the first being {names[0]}"
+
+    def end(self, scene: Scene) -> None:  # noqa: ARG002 - knows its files
+        """Flip back."""
+        for flip in self._flipped:
+            _flip(*flip)
+
+
+def _flip(path: Path, place: int, mask: int) -> None:
+    # in place: a rewritten file would be another one to a server that has it open
+    with path.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ mask]))
