@@ -6,6 +6,7 @@ from .controllers import CONTROLLERS, ChunkOptions, Controller, Decision, LinkFo
 from .default_model import DEFAULT_MODEL_NAME, default_model_path
 from .encoding import ENCODINGS, Encoding, parse_encoding
 from .errors import (
+    AdmissionError,
     CachegenError,
     ChecksumError,
     FormatError,
@@ -37,6 +38,7 @@ from .profile_cache import find_profile
 from .provenance import describe_environment
 from .quality import Quality, compare_logits
 from .recompute_cost import RecomputeCost
+from .sharing import SHARING, HostLimits, SharedHost, make_sharing
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
 from .stores import Store, open_store
@@ -47,6 +49,8 @@ __all__ = [
     "DEFAULT_MODEL_NAME",
     "ENCODINGS",
     "ESTIMATORS",
+    "SHARING",
+    "AdmissionError",
     "CachegenError",
     "CancelFetch",
     "ChecksumError",
@@ -62,6 +66,7 @@ __all__ = [
     "FormatError",
     "Generation",
     "HeldOutRow",
+    "HostLimits",
     "HttpSource",
     "InvalidInputError",
     "KVCache",
@@ -84,6 +89,7 @@ __all__ = [
     "Quality",
     "QualityError",
     "RecomputeCost",
+    "SharedHost",
     "Source",
     "Stage",
     "StageClock",
@@ -112,6 +118,7 @@ __all__ = [
     "load_profile",
     "make_controller",
     "make_estimator",
+    "make_sharing",
     "measure_recompute",
     "open_source",
     "open_store",

@@ -53,6 +53,11 @@ class LinkUse:
         self._recent: list[tuple[float, int]] = []
 
     @property
+    def throughput_bps(self) -> float | None:
+        """The estimator's throughput in bits per second; ``None`` before it has one."""
+        return self._estimator.bps
+
+    @property
     def knowledge(self) -> LinkKnowledge:
         """What this use has taught."""
         return LinkKnowledge(8 * self._used_bytes / self._used_s if self._used_s else None, self.rtt_s)
