@@ -26,6 +26,7 @@ from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
 from .link_use import LinkKnowledge
+from .load_host import LoadHost
 from .load_session import CancelFetch, EventLog, Fetch, LoadLimits, LoadSession, Prefill
 from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
@@ -75,6 +76,7 @@ __all__ = [
     "LinkForecast",
     "LinkKnowledge",
     "LoadCosts",
+    "LoadHost",
     "LoadLimits",
     "LoadSession",
     "LoadedContext",

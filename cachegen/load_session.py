@@ -132,6 +132,8 @@ class LoadSession:
 
     Attributes
     ----------
+    deadline_s : float
+        As it was given.
     wasted_bytes : int
         Bytes that arrived for objects that were given up or damaged.
 
@@ -161,7 +163,7 @@ class LoadSession:
                     raise InvalidInputError(f"chunk {chunk.index} is not stored as {name}")
         self._chunks = [_Chunk(options) for options in chunks]
         self._controller, self._log = controller, log
-        self._deadline_s, self._limits, self._after_s = deadline_s, limits or LoadLimits(), after_s
+        self.deadline_s, self._limits, self._after_s = deadline_s, limits or LoadLimits(), after_s
         host = host or SharedHost(make_sharing("equal"))
         self._seat = host.join(self._outlook, estimator, known or LinkKnowledge(), arrival_s, deadline_s)
         self._failures_in_a_row = 0
@@ -172,6 +174,11 @@ class LoadSession:
     def done(self) -> bool:
         """Whether all chunks are in place."""
         return all(chunk.place is _Place.READY for chunk in self._chunks)
+
+    @property
+    def queued(self) -> bool:
+        """Whether the load waits because other loads go first."""
+        return self._seat.queued
 
     @property
     def chunk_sources(self) -> tuple[str, ...]:
@@ -308,7 +315,7 @@ class LoadSession:
         computed_s = self._computed_s(free_s, slowdown, now_s) if computing else now_s
         return LoadState(
             elapsed_s=now_s,
-            deadline_s=self._deadline_s,
+            deadline_s=self.deadline_s,
             remaining=tuple(self._offer(chunk.options, turn.finest, slowdown) for chunk in self._in(_Place.UNDECIDED)),
             throughput_bps=seat.link.throughput_bps,
             in_flight=tuple(chunk.transfer() for chunk in self._in(_Place.IN_FLIGHT)),

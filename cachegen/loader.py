@@ -1,8 +1,9 @@
 """The streaming loader: brings a context into memory as a controller decides, by fetching and recomputing at once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cachegen.assembly import Assembly
 from cachegen.chunking import unpack_tokens
@@ -11,6 +12,7 @@ from cachegen.errors import MismatchError
 from cachegen.estimators import make_estimator
 from cachegen.kv_cache import KVCache
 from cachegen.link_use import LinkKnowledge
+from cachegen.load_host import LoadHost
 from cachegen.load_run import LoadRun
 from cachegen.load_session import EventLog, LoadLimits, LoadSession
 from cachegen.manifest import (
@@ -24,6 +26,7 @@ from cachegen.manifest import (
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
 from cachegen.recompute_cost import RecomputeCost
+from cachegen.sharing import HostLimits
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
 
@@ -60,12 +63,15 @@ class LoadedContext:
         Bytes that arrived in vain.
     link : LinkKnowledge
         What was learnt of the link, for the next load.
+    followed : Any
+        What came of the computation that followed, if there was one.
     """
 
     cache: KVCache
     chunk_sources: tuple[str, ...]
     wasted_bytes: int
     link: LinkKnowledge
+    followed: Any = None
 
 
 class ContextLoader:
@@ -82,10 +88,12 @@ class ContextLoader:
     costs : LoadCosts
         For the controller's predictions.
     log : EventLog
-        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``, ``decode_failed``
-        and ``recompute`` events.
+        Receives ``index``, ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``decode``,
+        ``decode_failed`` and ``recompute`` events.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
+    host : LoadHost, optional
+        Shared with other loads, of this loader and of others; default: each load has one of its own.
     """
 
     def __init__(
@@ -96,9 +104,10 @@ class ContextLoader:
         costs: LoadCosts,
         log: EventLog,
         limits: LoadLimits | None = None,
+        host: LoadHost | None = None,
     ) -> None:
         self._model, self._profile, self._source = model, profile, source
-        self._costs, self._log, self._limits = costs, log, limits
+        self._costs, self._log, self._limits, self._host = costs, log, limits or LoadLimits(), host
 
     async def load(
         self,
@@ -109,11 +118,12 @@ class ContextLoader:
         clock: StageClock,
         room_tokens: int = 0,
         known: LinkKnowledge | None = None,
+        follow: Callable[[KVCache], Any] | None = None,
     ) -> LoadedContext:
         """Load a context.
 
-        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or in
-        the same one at a second try, or is recomputed. The log says so.
+        A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or
+        in the same one at a second try, or is recomputed. The log says so.
 
         Parameters
         ----------
@@ -131,9 +141,14 @@ class ContextLoader:
             Room to leave behind the context for question and answer.
         known : LinkKnowledge, optional
             Of the link, from loads before; default: nothing.
+        follow : callable, optional
+            What to compute on the cache as soon as it is complete, in the host's compute thread and in the load's own
+            turn: the question's prefill, which would otherwise wait behind other loads or hold them up.
 
         Raises
         ------
+        AdmissionError
+            The host refuses loads that come too late, and this is one.
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's: without the
             tokens nothing can be recomputed either.
@@ -141,8 +156,7 @@ class ContextLoader:
             The controller may choose an encoding that is not stored.
         """
         manifest, token_ids = await self._fetch_index(context_key, clock)
-        cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-        assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock)
+        host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
         session = LoadSession(
             self._options(manifest, encodings),
             controller,
@@ -151,13 +165,28 @@ class ContextLoader:
             self._log,
             self._limits,
             known,
+            host=host.shared,
+            arrival_s=clock.start_s,
+            after_s=0.0 if follow is None else self._costs.reserve_s,
         )
         try:
-            await LoadRun(session, assembly, self._source, manifest, clock).run()
-            assembly.finish()
+            if host.admission:
+                session.admit(clock.elapsed_s())
+            cache = self._model.new_cache(manifest.num_tokens + room_tokens)
+            assembly = Assembly(self._model, self._profile, manifest, token_ids, cache, clock, host)
+            run = LoadRun(session, assembly, self._source, manifest, clock, host)
+            try:
+                await run.run()
+                assembly.finish()
+                followed = None if follow is None else await run.follow(follow)
+            finally:
+                await assembly.close()
+                run.close()
         finally:
-            await assembly.close()
-        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link)
+            session.leave()
+            if self._host is None:
+                await host.close()
+        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
 
     async def _fetch_index(self, context_key: bytes, clock: StageClock) -> tuple[Manifest, list[int]]:
         """Fetch manifest and tokens side by side, one round trip for both."""

@@ -285,9 +285,10 @@ class _Course:
         )
 
     def _ask_question(self, now_s: float) -> None:
-        if self._session.done and self._question_ends_s is None:
-            if self._session.begin_after(now_s - self.request.arrival_s):
-                self._question_ends_s = now_s + self._costs.question_s
+        if not self._session.done or self._question_ends_s is not None:
+            return
+        if self._session.begin_after(now_s - self.request.arrival_s):
+            self._question_ends_s = now_s + self._costs.question_s
 
     def _arrive(self, index: int, arrived: float, now_s: float) -> None:
         own_s = now_s - self.request.arrival_s

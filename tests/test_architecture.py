@@ -22,7 +22,7 @@ LAYERS = [
     {"kernels"},
     {"codecs", "controllers", "link_use"},
     {"sharing"},
-    {"load_session"},
+    {"load_session", "load_host"},
     {"container", "manifest"},
     {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},

@@ -25,6 +25,10 @@ class ComputeLane:
         """Whether this load's computation runs."""
         return self._running is not None and self._running.number == number
 
+    def waits(self, number: int) -> bool:
+        """Whether this load asks for the lane and has not got it."""
+        return number in self._waiting
+
     def others(self, number: int) -> int:
         """How many other loads use the lane or ask for it."""
         running = [self._running.number] if self._running is not None else []

@@ -1,9 +1,9 @@
 """Sharing by deadline: the most urgent load is served first, and those that are lost stand behind those that are not.
 
 Earliest deadline first is the best order while all deadlines can be held, and the worst beyond: each load is then
-served just too late, one pulling the next down. So loads are looked at as in Moore's algorithm for the fewest late jobs
-(Management Science 15, 1968): in the order of deadlines, and whenever one would be late, the load with the most work so far
-is set behind all others. What cannot hold its deadline even alone is set there first.
+served just too late, one pulling the next down. So loads are looked at as in Moore's algorithm for the fewest late
+jobs (Management Science 15, 1968): in the order of deadlines, and whenever one would be late, the load with the most
+work so far is set behind all others. What cannot hold its deadline even alone is set there first.
 
 The levels are a common matter too. A load that fills its own time with the finest one takes it from those behind it;
 so all take none finer than one with which everybody holds the deadline with time to spare.
@@ -11,7 +11,7 @@ so all take none finer than one with which everybody holds the deadline with tim
 
 from collections.abc import Sequence
 
-from cachegen.controllers import TARGET_SHARE
+from cachegen.controllers.meet import TARGET_SHARE
 from cachegen.sharing.base import HostState, QueuedLoad, Turn
 from cachegen.sharing.queue_walk import Planned, QueueWalk
 

@@ -13,7 +13,7 @@ class EqualSharing:
     one_queue = False
 
     def arrange(self, loads: Sequence[QueuedLoad], host: HostState) -> list[Turn]:
-        """Turns in the order of coming, nobody's bytes before another's; a load is late if an equal share is too little."""
+        """Turns in the order of coming, nobody's bytes ahead; a load is late if an equal share is too little."""
         rate_bps = _equal_share_bps(loads)
         turns = []
         for load in sorted(loads, key=lambda load: load.number):

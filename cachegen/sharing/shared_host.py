@@ -94,6 +94,12 @@ class Seat:
         """The load might have fetched, and would not."""
         self.wants_fetch = False
 
+    @property
+    def queued(self) -> bool:
+        """Whether the load would go on if it were alone."""
+        waits_for_link = self.host.one_queue and self.wants_fetch and not self.missing_bytes and self.host.is_shared
+        return self.host.lane.waits(self.number) or waits_for_link
+
     def turn(self, now_s: float) -> Turn:
         """The load's place in the order of all."""
         return self.host.turn_of(self, self._at(now_s))
@@ -177,6 +183,11 @@ class SharedHost:
         """See :class:`SharingPolicy`."""
         return self._policy.one_queue
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is more than one load."""
+        return len(self._seats) > 1
+
     def join(
         self,
         outlook: Callable[[], Outlook],
@@ -226,7 +237,7 @@ class SharedHost:
         return self._link is not None and self._link.runs_dry(self.flying_bytes())
 
     def may_fetch(self, seat: Seat, now_s: float) -> bool:
-        """Whether the next fetch may be this load's: the link would run dry without it, and no more urgent one wants it."""
+        """Whether the next fetch may be this load's: the link would run dry, and no more urgent one wants it."""
         seats = self._seats.values()
         if self._limits is not None and (
             sum(len(other.missing_bytes) for other in seats) >= self._limits.in_flight
