@@ -15,6 +15,7 @@ from .controllers import (
 from .default_model import DEFAULT_MODEL_NAME, default_model_path
 from .encoding import ENCODINGS, Encoding, parse_encoding
 from .errors import (
+    AdmissionError,
     CachegenError,
     ChecksumError,
     FormatError,
@@ -34,6 +35,7 @@ from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
 from .link_use import LinkKnowledge
+from .load_host import LoadHost
 from .load_session import CancelFetch, EventLog, Fetch, LoadLimits, LoadSession, Prefill
 from .loader import ContextLoader, LoadCosts, LoadedContext
 from .manifest import Manifest, ManifestChunk
@@ -46,6 +48,7 @@ from .profile_cache import find_profile
 from .provenance import describe_environment
 from .quality import Quality, compare_logits
 from .recompute_cost import RecomputeCost
+from .sharing import SHARING, HostLimits, SharedHost, make_sharing
 from .sources import HttpSource, Source, StoreSource, open_source
 from .stage_clock import Stage, StageClock
 from .stores import Store, open_store
@@ -56,6 +59,8 @@ __all__ = [
     "DEFAULT_MODEL_NAME",
     "ENCODINGS",
     "ESTIMATORS",
+    "SHARING",
+    "AdmissionError",
     "CachegenError",
     "CancelFetch",
     "ChecksumError",
@@ -72,6 +77,7 @@ __all__ = [
     "FormatError",
     "Generation",
     "HeldOutRow",
+    "HostLimits",
     "HttpSource",
     "InvalidInputError",
     "KVCache",
@@ -80,6 +86,7 @@ __all__ = [
     "LinkForecast",
     "LinkKnowledge",
     "LoadCosts",
+    "LoadHost",
     "LoadLimits",
     "LoadSession",
     "LoadedContext",
@@ -95,6 +102,7 @@ __all__ = [
     "Quality",
     "QualityError",
     "RecomputeCost",
+    "SharedHost",
     "Source",
     "Stage",
     "StageClock",
@@ -123,6 +131,7 @@ __all__ = [
     "load_profile",
     "make_controller",
     "make_estimator",
+    "make_sharing",
     "measure_recompute",
     "open_source",
     "open_store",

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import torch
 
 from cachegen.container import ChunkIdentity
 from cachegen.errors import MismatchError
 from cachegen.kv_cache import KVCache
+from cachegen.load_host import LoadHost
 from cachegen.manifest import Manifest
 from cachegen.model import LanguageModel
 from cachegen.pipeline import decode_chunk
@@ -17,10 +19,11 @@ from cachegen.stage_clock import Stage, StageClock
 
 # When a piece of work began and ended, on the request's clock.
 Span = tuple[float, float]
+T = TypeVar("T")
 
 
 class Assembly:
-    """Decodes in one thread and recomputes in another, side by side, while the loop goes on fetching.
+    """Decodes in one of the host's threads and recomputes in another, while the loop goes on fetching.
 
     Parameters
     ----------
@@ -36,6 +39,8 @@ class Assembly:
         Empty, with room for the whole context: chunks are written where they belong.
     clock : StageClock
         Charged with what is done.
+    host : LoadHost
+        Whose threads do it.
     """
 
     def __init__(
@@ -46,12 +51,11 @@ class Assembly:
         token_ids: Sequence[int],
         cache: KVCache,
         clock: StageClock,
+        host: LoadHost,
     ) -> None:
         self._model, self._profile, self._manifest = model, profile, manifest
-        self._token_ids, self._cache, self._clock = token_ids, cache, clock
-        self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
-        self._computer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recompute")
-        self._jobs: set[Future[Span]] = set()
+        self._token_ids, self._cache, self._clock, self._host = token_ids, cache, clock, host
+        self._jobs: set[Future[Any]] = set()
         # chunks decoded and not yet noted as the cache's own, because something before them is missing
         self._written: set[int] = set()
         self._noted = 0
@@ -64,28 +68,29 @@ class Assembly:
         FormatError, MismatchError
             The bytes are damaged, or another chunk's, model's or profile's.
         """
-        return await self._run(self._decoder, lambda: self._decode(index, encoding, data))
+        return await self._run(self._host.submit_decode(lambda: self._decode(index, encoding, data)))
 
     async def recompute(self, index: int) -> Span:
         """Prefill a chunk behind the ones before it, all of which have to be in place."""
-        return await self._run(self._computer, lambda: self._recompute(index))
+        return await self._run(self._host.submit_compute(lambda: self._recompute(index)))
 
     def finish(self) -> None:
         """Note every chunk as the cache's own; all have to be in place."""
         self._note_before(len(self._manifest.chunks))
         assert self._noted == len(self._manifest.chunks), "a context is finished when all of its chunks are in place"
 
+    async def follow(self, work: Callable[[KVCache], T]) -> T:
+        """Compute what follows on the finished cache."""
+        return await self._run(self._host.submit_compute(lambda: work(self._cache)))
+
     async def close(self) -> None:
         """Drop jobs that have not begun and wait for those that run: they must not write into a cache given up."""
-        for thread in (self._decoder, self._computer):
-            thread.shutdown(wait=False, cancel_futures=True)
+        for job in self._jobs:
+            job.cancel()
         # wrapped anew: a future that was cancelled while awaited is done before its job is
         await asyncio.gather(*map(asyncio.wrap_future, self._jobs), return_exceptions=True)
-        for thread in (self._decoder, self._computer):
-            thread.shutdown()
 
-    async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Span]) -> Span:
-        job = thread.submit(work)
+    async def _run(self, job: "Future[T]") -> T:
         self._jobs.add(job)
         try:
             return await asyncio.wrap_future(job)

@@ -10,6 +10,7 @@ CachegenError
 ├── MismatchError            valid bytes that belong to another model, profile, context or chunk
 ├── UnsupportedModelError    a model whose cache this release cannot code
 ├── QualityError             an encoding that harms a model's predictions more than allowed
+├── AdmissionError           a load refused at its arrival: a deadline could not be held
 └── StoreError               a store or its server did not do what was asked
     ├── ObjectNotFoundError  no such object
     └── StoreUnavailableError  no answer, a broken connection, a refused write
@@ -56,6 +57,10 @@ class UnsupportedModelError(CachegenError):
 
 class QualityError(CachegenError):
     """An encoding that harms a model's predictions more than the caller allows; the message says by how much."""
+
+
+class AdmissionError(CachegenError):
+    """A load refused at its arrival, since a deadline could not be held; the message says when it would end."""
 
 
 class StoreError(CachegenError):

@@ -1,6 +1,7 @@
 """What a load learns of the link while it uses it: round trips, and the rate while something is asked for."""
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from cachegen.estimators import ThroughputEstimator
@@ -57,8 +58,8 @@ class LinkUse:
             estimator.expect(known.throughput_bps)
         self._used_bytes, self._used_s = 0, 0.0
         # objects on their way: when each was asked for, and what had arrived of all objects by then
-        self._requests: dict[int, tuple[float, int]] = {}
-        self._arriving: set[int] = set()
+        self._requests: dict[Hashable, tuple[float, int]] = {}
+        self._arriving: set[Hashable] = set()
         self._arrived_bytes = 0
         # up to when time in use has been accounted for
         self._seen_s = 0.0
@@ -69,23 +70,28 @@ class LinkUse:
         self.bytes_per_s = None if known.throughput_bps is None else known.throughput_bps / 8
 
     @property
+    def throughput_bps(self) -> float | None:
+        """The estimator's throughput in bits per second; ``None`` before it has one."""
+        return self._estimator.bps
+
+    @property
     def knowledge(self) -> LinkKnowledge:
         """What this use has taught."""
         return LinkKnowledge(8 * self._used_bytes / self._used_s if self._used_s else None, self.rtt_s)
 
-    def request(self, index: int, now_s: float) -> None:
+    def request(self, key: Hashable, now_s: float) -> None:
         """An object is asked for."""
-        self._requests[index] = now_s, self._arrived_bytes
+        self._requests[key] = now_s, self._arrived_bytes
 
-    def answer(self, index: int, now_s: float) -> None:
+    def answer(self, key: Hashable, now_s: float) -> None:
         """The first byte of an answer is there."""
-        waited_s = now_s - self._requests[index][0]
+        waited_s = now_s - self._requests[key][0]
         self.rtt_s = min(self.rtt_s, waited_s) if self.rtt_s else waited_s
         if not self._arriving:
             self._seen_s = now_s
             self._recent.clear()
             self._recent_bytes = 0
-        self._arriving.add(index)
+        self._arriving.add(key)
 
     def piece(self, size_bytes: int, now_s: float) -> None:
         """Bytes have arrived."""
@@ -113,17 +119,17 @@ class LinkUse:
             self._seen_s = since_s
             self._account(0, now_s)
 
-    def whole(self, index: int, now_s: float) -> None:
+    def whole(self, key: Hashable, now_s: float) -> None:
         """An object has arrived; what the link brought meanwhile, of this and of others, is its throughput."""
-        asked_s, before_bytes = self._requests[index]
-        self.ended(index)
+        asked_s, before_bytes = self._requests[key]
+        self.ended(key)
         if now_s > asked_s:
             self._estimator.add_transfer(self._arrived_bytes - before_bytes, now_s - asked_s)
 
-    def ended(self, index: int) -> None:
+    def ended(self, key: Hashable) -> None:
         """An object is no longer on its way."""
-        del self._requests[index]
-        self._arriving.discard(index)
+        del self._requests[key]
+        self._arriving.discard(key)
 
     def runs_dry(self, missing_bytes: int) -> bool:
         """Whether the link will have delivered all that is on its way before the answer to a request made now."""

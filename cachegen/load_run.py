@@ -1,11 +1,13 @@
 """Carries out what a load's session says, on a real source and a real model, and tells it what came of that."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from cachegen.assembly import Assembly
 from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
+from cachegen.kv_cache import KVCache
+from cachegen.load_host import LoadHost
 from cachegen.load_session import CancelFetch, Command, Fetch, LoadSession, Prefill
 from cachegen.manifest import Manifest, chunk_name
 from cachegen.sources import Source
@@ -15,6 +17,8 @@ from cachegen.stage_clock import Stage, StageClock
 _TICK_S = 0.05
 # Arriving bytes raise the question no more often than this.
 _LEAST_BETWEEN_S = 0.01
+
+T = TypeVar("T")
 
 
 class LoadRun:
@@ -32,13 +36,21 @@ class LoadRun:
         Names the objects.
     clock : StageClock
         The request's; charged with waiting and fetching.
+    host : LoadHost
+        Whose other loads are told what happens.
     """
 
     def __init__(
-        self, session: LoadSession, assembly: Assembly, source: Source, manifest: Manifest, clock: StageClock
+        self,
+        session: LoadSession,
+        assembly: Assembly,
+        source: Source,
+        manifest: Manifest,
+        clock: StageClock,
+        host: LoadHost,
     ) -> None:
         self._session, self._assembly, self._source = session, assembly, source
-        self._manifest, self._clock = manifest, clock
+        self._manifest, self._clock, self._host = manifest, clock, host
         self._news = asyncio.Event()
         self._asked_s = 0.0
         self._fetches: dict[int, asyncio.Task[None]] = {}
@@ -48,12 +60,15 @@ class LoadRun:
 
     async def run(self) -> None:
         """Load until all chunks are in place; whatever ends it, nothing goes on behind the caller's back."""
+        self._host.listen(self._news.set, self._clock.start_s + self._session.deadline_s)
         try:
             while not self._session.done:
                 self._news.clear()
                 self._asked_s = self._clock.elapsed_s()
                 for command in self._session.commands(self._asked_s):
                     self._obey(command)
+                if self._session.queued and not self._fetches:
+                    self._clock.network(Stage.QUEUE)
                 await self._wait_for_news()
                 if self._error is not None:
                     raise self._error
@@ -61,6 +76,19 @@ class LoadRun:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def follow(self, work: Callable[[KVCache], T]) -> T:
+        """Compute what follows on the finished cache, when it is this load's turn."""
+        self._clock.network(Stage.QUEUE)
+        while not self._session.begin_after(self._clock.elapsed_s()):
+            await self._wait_for_news()
+            self._news.clear()
+        return await self._assembly.follow(work)
+
+    def close(self) -> None:
+        """Give the place at the host up; to be called when no computation of this load runs any more."""
+        self._session.leave()
+        self._host.forget(self._news.set)
 
     async def _wait_for_news(self) -> None:
         try:
@@ -72,9 +100,11 @@ class LoadRun:
     def _obey(self, command: Command) -> None:
         match command:
             case Fetch(index, encoding, size_bytes):
+                if not self._arriving:
+                    self._clock.network(Stage.WAIT)
                 self._fetches[index] = self._start(self._fetch(index, encoding, size_bytes))
             case CancelFetch(index):
-                self._fetches.pop(index).cancel()
+                self._fetches[index].cancel()
                 self._leave(index)
             case Prefill(index):
                 self._start(self._recompute(index))
@@ -90,6 +120,7 @@ class LoadRun:
         if not task.cancelled() and task.exception() is not None:
             self._error = task.exception()
         self._news.set()
+        self._host.tell()
 
     async def _fetch(self, index: int, encoding: str, size_bytes: int) -> None:
         name = chunk_name(self._manifest.chunks[index].key, encoding)
@@ -132,8 +163,11 @@ class LoadRun:
         self._session.received(index, count, now_s)
         if now_s - self._asked_s >= _LEAST_BETWEEN_S:
             self._news.set()
+            if self._host.shared.link_runs_dry():
+                self._host.tell()
 
     def _leave(self, index: int) -> None:
+        self._fetches.pop(index, None)
         self._arriving.discard(index)
         if not self._arriving:
             self._clock.network(Stage.WAIT)

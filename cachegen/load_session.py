@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream, Transfer
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import ThroughputEstimator
-from cachegen.link_use import LinkKnowledge, LinkUse
+from cachegen.link_use import LinkKnowledge
 from cachegen.patience import Patience
+from cachegen.sharing import Outlook, SharedHost, make_sharing
 from cachegen.store_health import StoreHealth
 
 # A chunk that failed as often is recomputed. An object that the store does not have is no failure: the answer is cheap,
@@ -126,9 +127,18 @@ class LoadSession:
         Default: those of the class.
     known : LinkKnowledge, optional
         Of the link, from loads before; default: nothing.
+    host : SharedHost, optional
+        Whose link and compute lane the load uses, together with others; default: its own. Where the link is one queue,
+        the first load's estimator and knowledge are all loads'. Call :meth:`leave` at the end.
+    arrival_s : float
+        The request's arrival on the host's clock.
+    after_s : float
+        Seconds of computation once the context is in place, which other loads have to wait for.
 
     Attributes
     ----------
+    deadline_s : float
+        As it was given.
     wasted_bytes : int
         Bytes that arrived for objects that were given up or damaged.
 
@@ -147,16 +157,20 @@ class LoadSession:
         log: EventLog,
         limits: LoadLimits | None = None,
         known: LinkKnowledge | None = None,
+        *,
+        host: SharedHost | None = None,
+        arrival_s: float = 0.0,
+        after_s: float = 0.0,
     ) -> None:
         stored = {name for chunk in chunks for name in chunk.sizes_bytes}
         if controller.encodings and not stored & set(controller.encodings):
             raise InvalidInputError(f"no chunk is stored as {' or '.join(controller.encodings)}")
         self._chunks = [_Chunk(options) for options in chunks]
-        self._controller, self._estimator, self._log = controller, estimator, log
-        self._deadline_s, self._limits = deadline_s, limits or LoadLimits()
-        self._link = LinkUse(estimator, known or LinkKnowledge())
+        self._controller, self._log = controller, log
+        self.deadline_s, self._limits, self._after_s = deadline_s, limits or LoadLimits(), after_s
+        host = host or SharedHost(make_sharing("equal"))
+        self._seat = host.join(self._outlook, estimator, known or LinkKnowledge(), arrival_s, deadline_s)
         self._patience = Patience(self._limits.patience_s)
-        self._compute_free_s = 0.0
         self._store = StoreHealth()
         self.wasted_bytes = 0
 
@@ -166,6 +180,11 @@ class LoadSession:
         return all(chunk.place is _Place.READY for chunk in self._chunks)
 
     @property
+    def queued(self) -> bool:
+        """Whether the load waits because other loads go first."""
+        return self._seat.queued
+
+    @property
     def chunk_sources(self) -> tuple[str, ...]:
         """How each chunk came: an encoding's name or ``recompute``."""
         return tuple(chunk.source for chunk in self._chunks)
@@ -173,32 +192,57 @@ class LoadSession:
     @property
     def link(self) -> LinkKnowledge:
         """What this load has learnt of the link."""
-        return self._link.knowledge
+        return self._seat.link.knowledge
+
+    def admit(self, now_s: float) -> None:
+        """Ask, before anything else, whether the load may begin.
+
+        Raises
+        ------
+        AdmissionError
+            Its deadline could not be held, or another's could not with it.
+        """
+        self._seat.admit(now_s)
 
     def commands(self, now_s: float) -> list[Command]:
         """Return what to do now; ask again after every event, and a few times a second without any."""
-        self._link.silence(now_s)
+        self._seat.silence(now_s)
         commands: list[Command] = [CancelFetch(index) for index in self._give_up(now_s)]
         while self._in(_Place.UNDECIDED):
             state = self._state(now_s)
             if not (state.may_fetch or state.may_recompute):
                 break
             decision = self._controller.decide(state)
+            if state.may_fetch and not (decision is not None and isinstance(decision.action, Stream)):
+                self._seat.declined()
             if decision is None:
                 break
             commands += self._carry_out(decision, state, now_s)
         return commands + self._begin_recompute(now_s)
 
+    def begin_after(self, now_s: float) -> bool:
+        """Begin what follows the load on the compute lane, if it is this load's turn; ask again if not."""
+        assert self.done, "the context is in place"
+        self._seat.ask_lane()
+        if not self._seat.may_begin(now_s):
+            return False
+        self._seat.begin(self._after_s, now_s)
+        return True
+
+    def leave(self) -> None:
+        """Give the place at the host up; no computation of this load may still run."""
+        self._seat.leave()
+
     def first_byte(self, index: int, now_s: float) -> None:
         """Take note that the answer to a fetch begins to arrive."""
         self._chunks[index].first_byte_s = now_s
-        self._link.answer(index, now_s)
+        self._seat.answer(index, now_s)
 
     def received(self, index: int, num_bytes: int, now_s: float) -> None:
         """Take note of bytes of an object in flight."""
         self._chunks[index].received_bytes += num_bytes
         self._patience.heard(now_s, waiting=True)
-        self._link.piece(num_bytes, now_s)
+        self._seat.piece(index, num_bytes, now_s)
 
     def fetched(self, index: int, now_s: float) -> None:
         """Take note that an object is whole."""
@@ -206,7 +250,7 @@ class LoadSession:
         chunk.place = _Place.UNDECODED
         self._patience.heard(now_s, bool(self._in(_Place.IN_FLIGHT)))
         self._store.answered()
-        self._link.whole(index, now_s)
+        self._seat.landed(index, now_s)
         self._log(
             "fetch",
             chunk=index,
@@ -221,14 +265,14 @@ class LoadSession:
         """Take note that an object does not come; ``gone``: nor would it the next time."""
         chunk = self._chunks[index]
         self._log("fetch_failed", chunk=index, encoding=chunk.source, error=error, received_bytes=chunk.received_bytes)
-        self._link.ended(index)
+        self._seat.dropped(index)
         if gone:  # so it said
             self._store.answered()
             self._patience.heard(now_s, len(self._in(_Place.IN_FLIGHT)) > 1)
         else:
             chunk.failures += 1
             if not self._store.given_up:
-                self._store.failed(chunk.started_s, now_s, self._deadline_s)
+                self._store.failed(chunk.started_s, now_s, self.deadline_s)
                 if self._store.given_up:
                     self._log("store_given_up", reason="it failed too often in a row", chunks=[index])
         self._refuse(chunk, gone=gone)
@@ -236,7 +280,8 @@ class LoadSession:
     def decoded(self, index: int, started_s: float, now_s: float) -> None:
         """Take note that a chunk is in place."""
         chunk = self._chunks[index]
-        chunk.place = _Place.READY
+        self._place_ready(chunk)
+        self._seat.decoded()
         self._log("decode", chunk=index, encoding=chunk.source, started_s=started_s, ended_s=now_s)
 
     def decode_failed(self, index: int, error: str) -> None:
@@ -244,57 +289,98 @@ class LoadSession:
         chunk = self._chunks[index]
         self._log("decode_failed", chunk=index, encoding=chunk.source, error=error)
         chunk.failures += 1
+        self._seat.decoded()
         self._refuse(chunk, gone=True)
 
     def recomputed(self, index: int, started_s: float, now_s: float) -> None:
         """Take note that a chunk's prefill has ended."""
         chunk = self._chunks[index]
-        chunk.place = _Place.READY
-        self._compute_free_s = now_s
+        self._seat.end()
+        self._place_ready(chunk)
         self._log("recompute", chunk=index, started_s=started_s, ended_s=now_s, predicted_s=chunk.options.recompute_s)
 
     def _in(self, *places: _Place) -> list[_Chunk]:
         return [chunk for chunk in self._chunks if chunk.place in places]
 
+    def _place_ready(self, chunk: _Chunk) -> None:
+        chunk.place = _Place.READY
+        if self.done and self._after_s:
+            # before another load takes the lane
+            self._seat.ask_lane()
+
+    def _outlook(self) -> Outlook:
+        return Outlook(
+            remaining=tuple(map(self._open_options, self._in(_Place.UNDECIDED))),
+            encodings=self._controller.encodings,
+            compute_s=sum(chunk.options.recompute_s for chunk in self._in(_Place.TO_RECOMPUTE)),
+            after_s=self._after_s,
+        )
+
     def _state(self, now_s: float) -> LoadState:
-        flying = tuple(chunk.transfer(self._open_options(chunk)) for chunk in self._in(_Place.IN_FLIGHT))
-        remaining = tuple(self._open_options(chunk) for chunk in self._in(_Place.UNDECIDED))
+        seat, turn = self._seat, self._seat.turn(now_s)
+        slowdown = seat.slowdown()
+        remaining = tuple(
+            self._offer(self._open_options(chunk), turn.finest, slowdown) for chunk in self._in(_Place.UNDECIDED)
+        )
         waiting, computing = self._in(_Place.TO_RECOMPUTE), self._in(_Place.RECOMPUTING)
-        free_s = max(now_s, self._compute_free_s) if computing else now_s
+        free_s = max(now_s, seat.since_arrival_s(turn.compute_free_s))
+        computed_s = self._computed_s(free_s, slowdown, now_s) if waiting or computing else now_s
+        # one that waits for a chunk before it, which was refused or given up meanwhile, must not hold that one up
+        recomputing = bool(computing) or any(chunk.options.index < remaining[0].index for chunk in waiting if remaining)
         return LoadState(
             elapsed_s=now_s,
-            deadline_s=self._deadline_s,
+            deadline_s=self.deadline_s,
             remaining=remaining,
-            throughput_bps=self._estimator.bps,
-            in_flight=flying,
-            rtt_s=self._link.rtt_s,
-            compute_free_s=free_s + sum(chunk.options.recompute_s for chunk in waiting),
-            may_fetch=self._may_fetch(flying, now_s),
-            # one that waits for a chunk before it, which was refused or given up meanwhile, must not hold that one up
-            may_recompute=not computing
-            and not (remaining and any(chunk.options.index < remaining[0].index for chunk in waiting)),
+            throughput_bps=seat.link.throughput_bps,
+            in_flight=tuple(chunk.transfer(self._open_options(chunk)) for chunk in self._in(_Place.IN_FLIGHT)),
+            rtt_s=seat.link.rtt_s,
+            compute_free_s=max(free_s, computed_s),
+            may_fetch=self._may_fetch(now_s),
+            may_recompute=not recomputing and seat.may_decide_to_compute(now_s),
+            recomputing=recomputing,
+            computed_s=computed_s,
+            flying_bytes=seat.flying_bytes(),
+            ahead_bytes=turn.ahead_bytes,
         )
 
     def _open_options(self, chunk: _Chunk) -> ChunkOptions:
         return replace(chunk.options, sizes_bytes={}) if self._store.given_up else chunk.options
 
-    def _may_fetch(self, flying: tuple[Transfer, ...], now_s: float) -> bool:
-        if not self._store.may_ask(now_s) or len(flying) >= self._limits.in_flight:
-            return False
-        if len(self._in(_Place.UNDECODED)) >= self._limits.undecoded:
-            return False
-        if self._link.bytes_per_s is None:
-            # enough to keep a fast link busy, and not all there may be: equal objects that share a link end at once
-            return len(flying) < (self._limits.in_flight + 1) // 2
+    def _computed_s(self, free_s: float, slowdown: int, now_s: float) -> float:
+        """When the recomputations that are decided should have ended."""
+        running_s = self._seat.running_until_s(now_s)
+        waiting_s = sum(chunk.options.recompute_s for chunk in self._in(_Place.TO_RECOMPUTE))
+        return (free_s if running_s is None else running_s) + slowdown * waiting_s
+
+    def _offer(self, options: ChunkOptions, finest: int, slowdown: int) -> ChunkOptions:
+        """A chunk with what the load may choose, for the sake of those behind it, at what it costs beside others."""
+        barred = self._controller.encodings[:finest][: len(self._controller.encodings) - 1]
+        sizes_bytes = {name: size for name, size in options.sizes_bytes.items() if name not in barred}
+        if slowdown == 1 and len(sizes_bytes) in (0, len(options.sizes_bytes)):
+            return options
+        return replace(options, sizes_bytes=sizes_bytes or options.sizes_bytes).slowed(slowdown)
+
+    def _may_fetch(self, now_s: float) -> bool:
+        flying = len(self._in(_Place.IN_FLIGHT))
+        # while nothing is known: enough to keep a fast link busy, and not all there may be, for equal objects that share
+        # a link end at once
+        unknown = self._seat.link.bytes_per_s is None
+        most = (self._limits.in_flight + 1) // 2 if unknown else self._limits.in_flight
+        can = (
+            bool(self._in(_Place.UNDECIDED))
+            and self._store.may_ask(now_s)
+            and flying < most
+            and len(self._in(_Place.UNDECODED)) < self._limits.undecoded
+        )
         # not sooner than the link would run dry without it: the later a decision, the more it knows
-        return self._link.runs_dry(sum(transfer.missing_bytes for transfer in flying))
+        return self._seat.may_fetch(now_s, can=can)
 
     def _give_store_up(self, now_s: float) -> bool:
         """Go on without the store if it is time to: what it has not brought can be recomputed alone."""
         open_ = [chunk for chunk in self._in(_Place.UNDECIDED, _Place.IN_FLIGHT) if chunk.options.sizes_bytes]
         if not open_:
             return False
-        bps = self._link.knowledge.throughput_bps
+        bps = self._seat.link.knowledge.throughput_bps
         missing_bytes = sum(
             chunk.transfer(chunk.options).missing_bytes
             if chunk.place is _Place.IN_FLIGHT
@@ -304,7 +390,7 @@ class LoadSession:
         left = [chunk for chunk in self._chunks if chunk.place not in {_Place.READY, _Place.UNDECODED}]
         reason = self._patience.verdict(
             now_s,
-            self._deadline_s,
+            self.deadline_s,
             sum(chunk.options.recompute_s for chunk in left),
             8 * missing_bytes / bps if bps else None,
         )
@@ -333,10 +419,10 @@ class LoadSession:
                     received_bytes=chunk.received_bytes,
                     started_s=chunk.started_s,
                     ended_s=now_s,
-                    throughput_bps=self._estimator.bps,
+                    throughput_bps=self._seat.link.throughput_bps,
                 )
+                self._seat.dropped(index)
                 chunk.place = _Place.UNDECIDED
-                self._link.ended(index)
                 given_up.append(index)
         if given_up and not self._in(_Place.IN_FLIGHT):
             self._patience.heard(now_s, waiting=False)  # nobody listens
@@ -366,15 +452,18 @@ class LoadSession:
                 chunk.place = _Place.IN_FLIGHT
                 chunk.started_s, chunk.first_byte_s, chunk.received_bytes = now_s, None, 0
                 self._patience.asked(now_s)
-                self._link.request(decision.index, now_s)
+                self._seat.request(decision.index, chunk.options.sizes_bytes[name], now_s)
                 return [Fetch(decision.index, name, chunk.options.sizes_bytes[name])]
 
     def _begin_recompute(self, now_s: float) -> list[Command]:
-        """A chunk's prefill begins when everything before it is in place."""
+        """A chunk's prefill begins when everything before it is in place, and it is this load's turn."""
         for chunk in self._chunks:
             if chunk.place is _Place.TO_RECOMPUTE:
+                self._seat.ask_lane()
+                if not self._seat.may_begin(now_s):
+                    return []
                 chunk.place = _Place.RECOMPUTING
-                self._compute_free_s = now_s + chunk.options.recompute_s
+                self._seat.begin(chunk.options.recompute_s, now_s)
                 return [Prefill(chunk.options.index)]
             if chunk.place is not _Place.READY:
                 return []

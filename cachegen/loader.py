@@ -1,7 +1,8 @@
 """The streaming loader: brings a context into memory as a controller decides, by fetching and recomputing at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cachegen.assembly import Assembly
 from cachegen.chunking import chunk_spans
@@ -11,12 +12,14 @@ from cachegen.estimators import make_estimator
 from cachegen.index_fetch import Index, IndexFetch, index_without_store
 from cachegen.kv_cache import KVCache
 from cachegen.link_use import LinkKnowledge
+from cachegen.load_host import LoadHost
 from cachegen.load_run import LoadRun
 from cachegen.load_session import EventLog, LoadLimits, LoadSession
 from cachegen.manifest import Manifest, check_tokens
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
 from cachegen.recompute_cost import RecomputeCost
+from cachegen.sharing import HostLimits
 from cachegen.sources import Source
 from cachegen.stage_clock import StageClock
 
@@ -58,12 +61,15 @@ class LoadedContext:
         Bytes that arrived in vain.
     link : LinkKnowledge
         What was learnt of the link, for the next load.
+    followed : Any
+        What came of the computation that followed, if there was one.
     """
 
     cache: KVCache
     chunk_sources: tuple[str, ...]
     wasted_bytes: int
     link: LinkKnowledge
+    followed: Any = None
 
 
 class ContextLoader:
@@ -83,6 +89,8 @@ class ContextLoader:
         Receives ``index_failed``, ``index_given_up`` and ``index`` events and those of :class:`cachegen.LoadSession`.
     limits : LoadLimits, optional
         What a load may have going at once; default: those of the class.
+    host : LoadHost, optional
+        Shared with other loads, of this loader and of others; default: each load has one of its own.
     """
 
     def __init__(
@@ -93,9 +101,10 @@ class ContextLoader:
         costs: LoadCosts,
         log: EventLog,
         limits: LoadLimits | None = None,
+        host: LoadHost | None = None,
     ) -> None:
         self._model, self._profile, self._source = model, profile, source
-        self._costs, self._log, self._limits = costs, log, limits
+        self._costs, self._log, self._limits, self._host = costs, log, limits or LoadLimits(), host
 
     async def load(
         self,
@@ -107,6 +116,7 @@ class ContextLoader:
         room_tokens: int = 0,
         known: LinkKnowledge | None = None,
         token_ids: Sequence[int] | None = None,
+        follow: Callable[[KVCache], Any] | None = None,
     ) -> LoadedContext:
         """Load a context.
 
@@ -136,9 +146,14 @@ class ContextLoader:
             Of the link, from loads before; default: nothing.
         token_ids : sequence of int, optional
             The context's, where the caller has them; default: they are fetched.
+        follow : callable, optional
+            What to compute on the cache as soon as it is complete, in the host's compute thread and in the load's own
+            turn: the question's prefill, which would otherwise wait behind other loads or hold them up.
 
         Raises
         ------
+        AdmissionError
+            The host refuses loads that come too late, and this is one.
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's, and the caller gave no
             tokens: nothing can be recomputed either.
@@ -152,8 +167,7 @@ class ContextLoader:
         manifest = index.manifest
         if not any(chunk.encodings for chunk in manifest.chunks):
             controller = make_controller("text", [])
-        cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-        assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock)
+        host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
         session = LoadSession(
             self._options(manifest, encodings),
             controller,
@@ -162,13 +176,28 @@ class ContextLoader:
             self._log,
             self._limits,
             LinkKnowledge(known.throughput_bps if known else None, index.rtt_s),
+            host=host.shared,
+            arrival_s=clock.start_s,
+            after_s=0.0 if follow is None else self._costs.reserve_s,
         )
         try:
-            await LoadRun(session, assembly, self._source, manifest, clock).run()
-            assembly.finish()
+            if host.admission:
+                session.admit(clock.elapsed_s())
+            cache = self._model.new_cache(manifest.num_tokens + room_tokens)
+            assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock, host)
+            run = LoadRun(session, assembly, self._source, manifest, clock, host)
+            try:
+                await run.run()
+                assembly.finish()
+                followed = None if follow is None else await run.follow(follow)
+            finally:
+                await assembly.close()
+                run.close()
         finally:
-            await assembly.close()
-        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link)
+            session.leave()
+            if self._host is None:
+                await host.close()
+        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
 
     async def _find_index(
         self, context_key: bytes, clock: StageClock, deadline_s: float, token_ids: Sequence[int] | None
@@ -189,7 +218,7 @@ class ContextLoader:
         return index
 
     def _index_until_s(self, now_s: float, deadline_s: float, token_ids: Sequence[int] | None) -> float:
-        patience_s = min(_MAX_INDEX_PATIENCE_S, (self._limits or LoadLimits()).patience_s)
+        patience_s = min(_MAX_INDEX_PATIENCE_S, self._limits.patience_s)
         if token_ids is None:
             return max(now_s, deadline_s) + patience_s
         predict = self._costs.recompute.predict

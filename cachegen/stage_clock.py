@@ -15,7 +15,7 @@ class Stage(StrEnum):
     belongs to the one further down this list: decoding counts where no recomputation hid it.
     """
 
-    QUEUE = "queue"  # arrived, not yet looked at
+    QUEUE = "queue"  # arrived, not yet looked at, or behind other loads
     WAIT = "wait"  # asked the store; no byte of the answer is there
     FETCH = "fetch"  # bytes are arriving
     DECODE = "decode"  # bitstreams become KV

@@ -21,7 +21,8 @@ LAYERS = [
     {"kv", "encoding", "chunking", "stage_clock", "recompute_cost", "estimators"},
     {"kernels"},
     {"codecs", "controllers", "link_use", "store_health", "patience"},
-    {"load_session"},
+    {"sharing"},
+    {"load_session", "load_host"},
     {"container", "manifest"},
     {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},
@@ -134,8 +135,11 @@ def test_each_heavy_package_has_its_place(package):
     assert [path for path in found if not any(path.startswith(home) for home in ONLY_IN[package])] == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "cachegen/controllers").glob("*.py")), ids=relative)
-def test_controllers_see_numbers_alone(path):
+DECIDING = [path for folder in ("controllers", "sharing") for path in sorted((ROOT / "cachegen" / folder).glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", DECIDING, ids=relative)
+def test_what_decides_sees_numbers_alone(path):
     assert not {module.split(".")[0] for module, _ in imports_of(path)} & PURE
 
 

@@ -6,7 +6,7 @@ the same object decides in a real load, in a unit test and in a simulation.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -71,6 +71,10 @@ class ChunkOptions:
                 raise InvalidInputError(f"chunk {self.index}: size {size_bytes} of {name} is negative")
         _check_amount(f"chunk {self.index}: recompute_s", self.recompute_s)
 
+    def slowed(self, factor: float) -> "ChunkOptions":
+        """Return this chunk with a prefill that takes ``factor`` times as long, as on a lane that others use too."""
+        return replace(self, recompute_s=factor * self.recompute_s)
+
 
 @dataclass(frozen=True)
 class Transfer:
@@ -120,10 +124,18 @@ class LoadState:
     rtt_s
         Between asking for an object and its first byte, the shortest seen; 0 before any.
     compute_free_s
-        When the compute side will have ended what it is at, as far as can be foreseen; not before ``elapsed_s`` if it
-        is at anything.
+        When the compute side should be free for this load's next recomputation, those of its own and of more urgent
+        loads before it; not before ``elapsed_s`` if it is at anything.
     may_fetch, may_recompute
         Whether another fetch, another recomputation can begin now.
+    recomputing
+        Whether a recomputation of its own is decided and has not ended.
+    computed_s
+        When the last of those should end; ``None``: when the compute side is free.
+    flying_bytes
+        On their way for other loads at the same link.
+    ahead_bytes
+        Of more urgent loads, that are expected to be asked for before its next object.
 
     Raises
     ------
@@ -140,9 +152,13 @@ class LoadState:
     compute_free_s: float = 0.0
     may_fetch: bool = True
     may_recompute: bool = True
+    recomputing: bool = False
+    computed_s: float | None = None
+    flying_bytes: int = 0
+    ahead_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for field in ("elapsed_s", "rtt_s", "compute_free_s"):
+        for field in ("elapsed_s", "rtt_s", "compute_free_s", "flying_bytes", "ahead_bytes"):
             _check_amount(field, getattr(self, field))
         if not math.isfinite(self.deadline_s):
             raise InvalidInputError(f"deadline_s must be finite, not {self.deadline_s}")
@@ -158,9 +174,14 @@ class LoadState:
         return self.deadline_s - self.elapsed_s
 
     @property
+    def link_bytes(self) -> int:
+        """Bytes on their way, this load's and those of others."""
+        return sum(transfer.missing_bytes for transfer in self.in_flight) + self.flying_bytes
+
+    @property
     def backlog_bytes(self) -> int:
-        """Bytes on their way, which whatever is asked for next will wait for."""
-        return sum(transfer.missing_bytes for transfer in self.in_flight)
+        """Bytes on their way or to be asked for before, which whatever is asked for next will wait for."""
+        return self.link_bytes + self.ahead_bytes
 
 
 @dataclass(frozen=True)
@@ -218,11 +239,11 @@ class InOrderController:
 
     def decide(self, state: LoadState) -> Decision | None:
         """Return :meth:`choose`'s decision on the first remaining chunk, if it can be carried out now."""
-        if not state.may_recompute:
+        if state.recomputing:
             return None
         finish_s = predict_finish_s(state)
         action, reason = self.choose(state, finish_s)
-        if isinstance(action, Stream) and not state.may_fetch:
+        if not (state.may_fetch if isinstance(action, Stream) else state.may_recompute):
             return None
         return Decision(state.remaining[0].index, action, finish_s, reason)
 

@@ -79,8 +79,8 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
     chunks = state.remaining
     names = [next((name for name in ladder if name in chunk.sizes_bytes), None) for chunk in chunks]
     # a request in flight hides the round trip of the next
-    start_s = state.elapsed_s + (0.0 if state.in_flight else state.rtt_s)
-    in_flight_s = forecast.arrival_s(start_s, state.backlog_bytes) if state.in_flight else state.elapsed_s
+    start_s = state.elapsed_s + (0.0 if state.in_flight or state.flying_bytes else state.rtt_s)
+    in_flight_s = forecast.arrival_s(start_s, state.link_bytes) if state.in_flight else state.elapsed_s
     compute_s = _compute_ends(state, chunks)
     best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s)
     size_bytes: float = state.backlog_bytes
@@ -96,8 +96,11 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
 
 
 def _compute_ends(state: LoadState, chunks: Sequence[ChunkOptions]) -> list[float]:
-    """When the compute side is done with the first 0, 1, 2 ... chunks."""
-    ends = [max(state.elapsed_s, state.compute_free_s)]
+    """When the compute side is done with the first 0, 1, 2 ... chunks: with none, only what is decided has to end."""
+    free_s = max(state.elapsed_s, state.compute_free_s)
+    computed_s = free_s if state.computed_s is None else max(state.elapsed_s, state.computed_s)
+    ends = [computed_s]
     for chunk in chunks:
-        ends.append(ends[-1] + chunk.recompute_s)
+        free_s += chunk.recompute_s
+        ends.append(free_s)
     return ends
