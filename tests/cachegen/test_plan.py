@@ -81,9 +81,9 @@ def test_the_plan_is_the_best_of_all(state, rate_bps, target_s):
 def test_without_time_the_plan_ends_no_later_than_text_or_any_level_alone(state, rate_bps):
     plan = make_plan(state, LADDER, ConstantRate(rate_bps), target_s=-1.0)
 
-    assert plan.finish_s <= ends_s(state, (None,) * len(state.remaining), rate_bps)
+    assert plan.finish_s <= ends_s(state, (None,) * len(state.remaining), rate_bps) + 1e-9
     for name in LADDER:
-        assert plan.finish_s <= ends_s(state, (name,) * len(state.remaining), rate_bps)
+        assert plan.finish_s <= ends_s(state, (name,) * len(state.remaining), rate_bps) + 1e-9
 
 
 def test_the_finest_level_that_holds_the_target_is_taken():
