@@ -163,7 +163,7 @@ class LoadSession:
         after_s: float = 0.0,
     ) -> None:
         stored = {name for chunk in chunks for name in chunk.sizes_bytes}
-        if controller.encodings and not stored & set(controller.encodings):
+        if chunks and controller.encodings and not stored & set(controller.encodings):
             raise InvalidInputError(f"no chunk is stored as {' or '.join(controller.encodings)}")
         self._chunks = [_Chunk(options) for options in chunks]
         self._controller, self._log = controller, log
@@ -362,7 +362,7 @@ class LoadSession:
 
     def _may_fetch(self, now_s: float) -> bool:
         flying = len(self._in(_Place.IN_FLIGHT))
-        # while nothing is known: enough to keep a fast link busy, and not all there may be, for equal objects that share
+        # while nothing is known: enough to keep a fast link busy, and not all there may be, as equal objects that share
         # a link end at once
         unknown = self._seat.link.bytes_per_s is None
         most = (self._limits.in_flight + 1) // 2 if unknown else self._limits.in_flight

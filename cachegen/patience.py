@@ -5,6 +5,9 @@ decided here is when nobody should: the store is silent, or so slow long after t
 missing ends sooner.
 """
 
+# A store that is late and alive is left to go on unless recomputing is as many times as quick.
+_MUCH_SOONER = 4.0
+
 
 class Patience:
     """Follows the store's signs of life during one load, and knows when to go on without it.
@@ -50,6 +53,6 @@ class Patience:
         if silent_s >= self._limit_s and (now_s >= deadline_s or now_s + recompute_s <= deadline_s):
             return f"silent for {silent_s:.1f} s"
         late_s = now_s - max(deadline_s, self._began_s)
-        if late_s >= self._limit_s and (link_s is None or link_s > recompute_s):
+        if late_s >= self._limit_s and (link_s is None or link_s > _MUCH_SOONER * recompute_s):
             return f"{late_s:.1f} s after the deadline recomputing ends sooner"
         return ""

@@ -14,6 +14,7 @@ from cachegen.controllers.base import (
     LoadState,
     Recompute,
     Stream,
+    Transfer,
     predict_finish_s,
 )
 from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_plan
@@ -66,9 +67,22 @@ class MeetController:
         reason = f"ends at {plan.finish_s:.2f} s with {plan.names.count(None)} of {len(plan.names)} recomputed"
         if state.may_recompute and plan.names[0] is None:
             return Decision(state.remaining[0].index, Recompute(), finish_s, reason)
-        if state.may_fetch and (name := plan.names[-1]) is not None:
-            return Decision(state.remaining[-1].index, Stream(name), finish_s, reason)
-        return None
+        if not state.may_fetch:
+            return None
+        for chunk, name in zip(reversed(state.remaining), reversed(plan.names), strict=True):
+            if name is not None:
+                return Decision(chunk.index, Stream(name), finish_s, reason)
+        return self._probe(state, finish_s)
+
+    def _probe(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
+        """Where nothing seems worth streaming and nothing is on its way, a link that comes back would not be noticed."""
+        if state.in_flight or len(state.remaining) < 2:
+            return None
+        last = state.remaining[-1]
+        coarsest = next((name for name in reversed(self.encodings) if name in last.sizes_bytes), None)
+        if coarsest is None:
+            return None
+        return Decision(last.index, Stream(coarsest), finish_s, "the link seems too slow: coarsest, to see")
 
     def review(self, state: LoadState) -> tuple[int, ...]:
         """Give up the object in flight without which the load ends clearly sooner, if the deadline breaks with it."""
@@ -82,9 +96,17 @@ class MeetController:
             remaining = sorted((*state.remaining, transfer.options), key=lambda chunk: chunk.index)
             others = tuple(other for other in state.in_flight if other is not transfer)
             without = self._plan(replace(state, remaining=tuple(remaining), in_flight=others), forecast)
-            if without.finish_s - state.elapsed_s < GIVE_UP_SHARE * (kept.finish_s - state.elapsed_s):
+            sooner = without.finish_s - state.elapsed_s < GIVE_UP_SHARE * (kept.finish_s - state.elapsed_s)
+            if sooner and self._is_next(state, transfer, without.names[remaining.index(transfer.options)]):
                 return (transfer.index,)
         return ()
+
+    def _is_next(self, state: LoadState, transfer: Transfer, name: str | None) -> bool:
+        """Whether something better would be done with the chunk at once: else its object may as well go on arriving."""
+        if name is not None:
+            return name != transfer.encoding_name
+        first = min((chunk.index for chunk in state.remaining), default=transfer.index)
+        return state.may_recompute and transfer.index <= first
 
     def _forecast_of(self, state: LoadState) -> LinkForecast | None:
         if self._forecast is not None:

@@ -44,7 +44,7 @@ class Plan:
     ----------
     names : tuple of (str or None)
         For each remaining chunk, in order: the encoding to stream it in; ``None``: recompute it. Recomputed ones come
-        first.
+        first, but for those that are not to be had in any encoding.
     finish_s : float
         When the load then ends, the chunks in flight included.
     """
@@ -84,14 +84,19 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
     compute_s = _compute_ends(state, chunks)
     best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s)
     size_bytes: float = state.backlog_bytes
+    gaps_s = 0.0
     for count in range(len(chunks) - 1, -1, -1):
         name = names[count]
-        if name is None:  # it has to be recomputed, and so have all before it
-            break
+        if name is None:  # not to be had: recomputed when everything before it is in place
+            gaps_s += chunks[count].recompute_s
+            continue
         size_bytes += chunks[count].sizes_bytes[name]
-        finish_s = max(compute_s[count], forecast.arrival_s(start_s, size_bytes))
+        arrived_s = forecast.arrival_s(start_s, size_bytes)
+        finish_s = max(compute_s[count], arrived_s) + gaps_s
         if finish_s < best_s:
             best_count, best_s = count, finish_s
+        if arrived_s >= compute_s[count]:  # the two ends have met: from here on the link alone makes it later
+            break
     return Plan((None,) * best_count + tuple(names[best_count:]), best_s)
 
 

@@ -21,11 +21,12 @@ class TwoSpeedEstimator:
     def __init__(self) -> None:
         self._averages = (_Average(QUICK_HALF_LIFE_S), _Average(SLOW_HALF_LIFE_S))
         self._seconds = 0.0
+        self._known = False
 
     @property
     def bps(self) -> float | None:
-        """Bits per second; ``None`` before a tenth of a second in use."""
-        if self._seconds < LEAST_S:
+        """Bits per second; ``None`` before a whole object or a tenth of a second in use."""
+        if not self._known or not self._seconds:
             return None
         return min(average.value for average in self._averages)
 
@@ -45,10 +46,13 @@ class TwoSpeedEstimator:
         self._add(8 * size_bytes, seconds)
 
     def add_transfer(self, size_bytes: int, seconds: float) -> None:
-        """Nothing new: its pieces are known."""
+        """Take it that the rate is known; the pieces are."""
+        check_observation(size_bytes, seconds)
+        self._known = True
 
     def _add(self, bits: float, seconds: float) -> None:
         self._seconds += seconds
+        self._known = self._known or self._seconds >= LEAST_S
         for average in self._averages:
             average.add(bits, seconds)
 

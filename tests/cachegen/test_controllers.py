@@ -298,7 +298,7 @@ def test_what_is_on_its_way_is_in_the_way_of_what_is_asked_for_next():
 def test_in_order_controllers_do_one_thing_at_a_time():
     for spec in ("text", "fixed:fine", "paper"):
         controller = make_controller(spec, LEVELS)
-        assert controller.decide(dataclasses.replace(make_state(), may_recompute=False)) is None
+        assert controller.decide(dataclasses.replace(make_state(), recomputing=True)) is None
         assert controller.review(make_state()) == ()
     assert decide(dataclasses.replace(make_state(), may_fetch=False)) is None
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cachegen.estimators import make_estimator
-from cachegen.link_use import LinkUse
+from cachegen.link_use import LinkKnowledge, LinkUse
 
 
 class Recorder:
@@ -14,6 +14,9 @@ class Recorder:
     def __init__(self):
         self.pieces, self.transfers = [], []
 
+    def expect(self, bps):
+        pass
+
     def add_piece(self, size_bytes, seconds):
         self.pieces.append((size_bytes, pytest.approx(seconds)))
 
@@ -23,7 +26,7 @@ class Recorder:
 
 def test_a_lone_objects_throughput_includes_its_round_trip():
     told = Recorder()
-    link = LinkUse(told, 0.0)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.0))
     link.request(0, 1.0)
     link.answer(0, 1.5)
     link.piece(1000, 2.0)
@@ -36,7 +39,7 @@ def test_a_lone_objects_throughput_includes_its_round_trip():
 
 def test_objects_that_share_the_link_see_the_links_throughput_and_not_their_share():
     told = Recorder()
-    link = LinkUse(told, 0.0)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.0))
     for index in (0, 1):
         link.request(index, 0.0)
         link.answer(index, 0.0)
@@ -51,7 +54,7 @@ def test_objects_that_share_the_link_see_the_links_throughput_and_not_their_shar
 
 def test_time_without_requests_is_not_counted():
     told = Recorder()
-    link = LinkUse(told, 0.1)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.1))
     for start_s in (0.0, 100.0):
         link.request(0, start_s)
         link.silence(start_s + 0.1)
@@ -65,7 +68,7 @@ def test_time_without_requests_is_not_counted():
 
 def test_a_round_trip_behind_a_link_that_ran_dry_is_no_stall():
     told = Recorder()
-    link = LinkUse(told, 1.0)
+    link = LinkUse(told, LinkKnowledge(rtt_s=1.0))
     link.request(0, 0.0)
     link.answer(0, 1.0)
     link.request(1, 1.1)
@@ -81,7 +84,7 @@ def test_a_round_trip_behind_a_link_that_ran_dry_is_no_stall():
 
 def test_silence_in_the_middle_of_an_object_counts_as_nothing_arriving():
     told = Recorder()
-    link = LinkUse(told, 0.05)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.05))
     link.request(0, 0.0)
     link.answer(0, 0.05)
     link.piece(1000, 0.1)
@@ -94,7 +97,7 @@ def test_silence_in_the_middle_of_an_object_counts_as_nothing_arriving():
 
 def test_an_answer_that_is_overdue_counts_as_nothing_arriving():
     told = Recorder()
-    link = LinkUse(told, 0.05)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.05))
     link.request(0, 0.0)
     link.silence(0.15)
     assert not told.pieces
@@ -105,7 +108,7 @@ def test_an_answer_that_is_overdue_counts_as_nothing_arriving():
 
 def test_objects_given_up_are_waited_for_no_longer():
     told = Recorder()
-    link = LinkUse(told, 0.0)
+    link = LinkUse(told, LinkKnowledge(rtt_s=0.0))
     link.request(0, 0.0)
     link.answer(0, 0.0)
     link.ended(0)
@@ -115,7 +118,7 @@ def test_objects_given_up_are_waited_for_no_longer():
 
 
 def test_the_next_request_is_due_when_the_rest_arrives_within_a_round_trip():
-    link = LinkUse(make_estimator("two-speed"), 1.0)
+    link = LinkUse(make_estimator("two-speed"), LinkKnowledge(rtt_s=1.0))
     assert link.bytes_per_s is None
     link.request(0, 0.0)
     link.answer(0, 1.0)
@@ -129,7 +132,7 @@ def test_the_next_request_is_due_when_the_rest_arrives_within_a_round_trip():
 
 
 def test_the_shortest_round_trip_is_kept():
-    link = LinkUse(make_estimator("last-chunk"), 0.0)
+    link = LinkUse(make_estimator("last-chunk"), LinkKnowledge(rtt_s=0.0))
     for index, waited_s in enumerate((0.3, 0.1, 0.2)):
         link.request(index, 10.0 * index)
         link.answer(index, 10.0 * index + waited_s)

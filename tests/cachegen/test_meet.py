@@ -36,7 +36,13 @@ def test_it_begins_at_both_ends():
 def test_a_link_that_is_slow_for_every_level_leaves_all_to_the_computer():
     decision = decide(make_state(throughput_bps=1000.0))
     assert (decision.index, decision.action) == (0, Recompute())
-    assert decide(make_state(throughput_bps=1000.0, may_recompute=False)) is None
+
+
+def test_a_link_that_seems_too_slow_is_tried_with_one_object_at_a_time():
+    state = make_state(throughput_bps=1000.0, may_recompute=False)
+    assert (decide(state).index, decide(state).action) == (3, Stream("coarse"))
+    assert decide(replace(state, in_flight=(in_flight(4),))) is None
+    assert decide(replace(state, remaining=state.remaining[:1])) is None  # the next to be recomputed
 
 
 def test_a_fast_link_and_a_slow_computer_stream_all_from_the_back():
@@ -62,7 +68,16 @@ def test_nothing_is_given_up_while_the_deadline_holds():
 
 def test_an_object_is_given_up_when_the_rate_collapses():
     state = make_state(throughput_bps=100.0, in_flight=(in_flight(4),))
-    assert make_controller("meet", LADDER).review(state) == (4,)
+    controller = make_controller("meet", LADDER)
+    # there is more to recompute before it: it may as well go on arriving
+    assert controller.review(state) == ()
+    assert controller.review(replace(state, remaining=())) == (4,)
+    assert controller.review(replace(state, remaining=(), may_recompute=False)) == ()
+
+
+def test_an_object_is_given_up_for_a_coarser_one_when_the_rate_falls():
+    state = make_state(count=1, recompute_s=100.0, throughput_bps=5000.0, in_flight=(in_flight(1),))
+    assert make_controller("meet", LADDER).review(state) == (1,)
 
 
 def test_an_object_that_has_nearly_arrived_is_kept():
@@ -87,5 +102,5 @@ def test_a_chunk_that_the_store_does_not_give_is_recomputed(throughput_bps):
 def test_it_needs_something_to_choose_from():
     with pytest.raises(InvalidInputError, match="at least one encoding"):
         make_controller("meet", [])
-    with pytest.raises(InvalidInputError, match="meet takes no argument, got 'x'"):
+    with pytest.raises(InvalidInputError, match="share of the time left to spend is a number"):
         make_controller("meet:x", LADDER)

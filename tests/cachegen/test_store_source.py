@@ -90,6 +90,7 @@ def test_a_cancelled_read_that_had_not_begun_never_does(store):
         await wait_begun(store, 1)
         for fetch in fetches[1:3]:
             fetch.cancel()
+        # the loop hands a cancellation on in its next turn
         await asyncio.wait(fetches[1:3])
         store.gate.set()
         await asyncio.gather(*fetches, return_exceptions=True)
