@@ -75,7 +75,7 @@ class MeetController:
         return self._probe(state, finish_s)
 
     def _probe(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
-        """Where nothing seems worth streaming and nothing is on its way, a link that comes back would not be noticed."""
+        """Where nothing seems worth streaming and nothing is on its way, a link that is back would not be noticed."""
         if state.in_flight or len(state.remaining) < 2:
             return None
         last = state.remaining[-1]
