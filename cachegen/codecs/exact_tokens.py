@@ -43,7 +43,8 @@ def read_exact(body: memoryview, layout: ChunkLayout) -> tuple[Mask, torch.Tenso
     exact = np.zeros(layout.num_tokens, dtype=bool)
     exact[indices] = True
     shape = layout.shape
-    elements = torch.empty((shape.num_layers, 2, count, shape.num_kv_heads, shape.head_dim), dtype=stored)
+    size = (shape.num_layers, 2, count, shape.num_kv_heads, shape.head_dim)
+    elements = torch.empty(size, dtype=stored, device="cpu")
     if count:
         raw = np.frombuffer(body, np.uint8, offset=_U32.size * (1 + count))
         elements.view(-1).view(torch.uint8).copy_(torch.from_numpy(raw.copy()))

@@ -23,7 +23,11 @@ class TritonBackend:
     def __init__(self) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
             raise InvalidInputError("backend 'triton' needs a CUDA device, or TRITON_INTERPRET=1 from the start")
-        self.device = torch.device("cpu" if INTERPRETED else "cuda")
+
+    @property
+    def device(self) -> torch.device:
+        """See ``Backend``; the GPU that is PyTorch's current one."""
+        return torch.device("cpu") if INTERPRETED else torch.device("cuda", torch.cuda.current_device())
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
         """See ``Backend``."""
