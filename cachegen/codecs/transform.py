@@ -32,10 +32,9 @@ SECTION_TOKEN_STEPS = 14
 _SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
-# Of the output's memory, what a unit's symbols and its streams at work may take beside it, and then what the symbols
-# and the tokens that are restored at once may. What is left of DECODE_MEMORY is for the exact tokens and the allocator.
-STREAMS_MEMORY = 0.9
-PRODUCTS_MEMORY = 0.9
+# Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
+# tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
+MEMORY = 0.9
 # So few tokens at once would not pay, whatever they take.
 SMALLEST_PRODUCT = 64
 
@@ -130,7 +129,8 @@ class TransformCodec:
             units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=self._backend.device)
-            self._restore(units, transform, first_token, coded, token_steps, kv)
+            backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps, self._backend)
+            self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
@@ -138,18 +138,17 @@ class TransformCodec:
         self,
         units: list[CodedUnit],
         transform: TransformTables,
-        first_token: int,
-        coded: npt.NDArray[np.int64],
+        backward: Backward,
         token_steps: TokenSteps,
         kv: torch.Tensor,
+        memory: int,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
-        backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps, self._backend)
         for unit, streams in zip(transform.units, units, strict=True):
-            symbols = streams.decode(len(coded), self._backend, int(kv.nbytes * STREAMS_MEMORY))
+            symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
             # float32 coefficients and channels of one token
-            token_bytes = 4 * (len(symbols) + unit.channels)
-            size = max(SMALLEST_PRODUCT, int(kv.nbytes * PRODUCTS_MEMORY - symbols.nbytes) // token_bytes)
+            token_bytes = torch.float32.itemsize * (len(symbols) + unit.channels)
+            size = max(SMALLEST_PRODUCT, (memory - symbols.nbytes) // token_bytes)
             for place, group in token_steps.groups:
                 rank = int(transform.ranks[place, unit.index])
                 for first in range(group.start, group.stop, size):
