@@ -2,7 +2,9 @@
 
 Prints and writes GB/s of fp16 output that batches of chunks encode from and decode to on one GPU, beside a copy on the
 same device in the same run, and the memory that decoding takes beside its output. Streams and values are first compared
-with those of the CPU's kernels, bit for bit. The data are correlated noise in the shape of a 135M model's cache.
+with those of the CPU's kernels, bit for bit. Rows of batches time the kernels alone, rows of containers what
+``encode_chunk`` and ``decode_chunk`` do with one chunk, exact tokens and steps of tokens included. The data are
+correlated noise in the shape of a 135M model's cache.
 
 This script has not run on a GPU yet; its batches are tested without one (``tests/cachegen/test_gpu_bench.py``).
 """
@@ -22,10 +24,15 @@ import numpy as np
 import torch
 
 from bench.gpu_codecs import CachegenBatch, TransformBatch
+from cachegen.chunking import KEY_BYTES
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.cachegen import as_rows
+from cachegen.container import ChunkIdentity
+from cachegen.encoding import Encoding
 from cachegen.kernels import get_backend
 from cachegen.kv import KVShape
+from cachegen.pipeline import decode_chunk, encode_chunk
+from cachegen.profile import Profile
 from cachegen.profile_builder import ProfileBuilder
 
 SHAPE = KVShape(30, 3, 64)
@@ -51,11 +58,27 @@ def correlated(shape: KVShape, tokens: int, seed: int) -> torch.Tensor:
     return shaped.contiguous().half()
 
 
-def tables_for(shape: KVShape) -> CodecTables:
-    """Tables calibrated on the same kind of data."""
+def profile_for(shape: KVShape) -> Profile:
+    """Profile calibrated on the same kind of data."""
     builder = ProfileBuilder(shape, bytes(16))
     builder.add(correlated(shape, CALIBRATION_TOKENS, seed=1))
-    return builder.build().tables
+    return builder.build()
+
+
+class Container:
+    """One chunk at the start of its context by the library's own calls: container, exact tokens and steps included."""
+
+    def __init__(self, profile: Profile, encoding: Encoding, device: torch.device) -> None:
+        self._profile, self._encoding, self._device = profile, encoding, device
+        self._identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(KEY_BYTES), 0, 0)
+
+    def encode(self, kv: torch.Tensor) -> bytes:
+        """On the CPU, which is all that ``encode_chunk`` does."""
+        return encode_chunk(kv, self._encoding, self._identity, self._profile, tokens_behind=TOKENS)
+
+    def decode(self, coded: bytes, out: torch.Tensor) -> None:
+        """From the host's memory to a tensor on the device, from there to ``out``."""
+        out.copy_(decode_chunk(coded, self._profile, self._identity, self._device).kv)
 
 
 def check_against_cpu(batch: CachegenBatch, kv: torch.Tensor, tables: CodecTables) -> None:
@@ -116,7 +139,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("bench.gpu: PyTorch finds no CUDA device here")
     device = torch.device("cuda")
-    tables = tables_for(SHAPE)
+    profile = profile_for(SHAPE)
+    tables = profile.tables
     kv = correlated(SHAPE, TOKENS, seed=2).to(device)
     cachegen = CachegenBatch(tables, SHAPE, TOKENS, CACHEGEN_LEVEL, device)
     transform = TransformBatch(tables, TOKENS, TRANSFORM_LEVEL, device)
@@ -128,6 +152,10 @@ def main() -> None:
         for codec, batch, source in (("cachegen", cachegen, separate), ("transform", transform, one_cache)):
             rows.append({"codec": codec, "chunks": chunks, **measure(batch.encode, batch.decode, source)})
             sys.stdout.write(json.dumps(rows[-1]) + "\n")
+    for encoding in (Encoding("cachegen", CACHEGEN_LEVEL), Encoding("transform", TRANSFORM_LEVEL)):
+        call = Container(profile, encoding, device)
+        rows.append({"codec": f"{encoding.codec} containers", "chunks": 1, **measure(call.encode, call.decode, kv)})
+        sys.stdout.write(json.dumps(rows[-1]) + "\n")
     result = {"schema": 1, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 

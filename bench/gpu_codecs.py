@@ -12,6 +12,7 @@ from cachegen.codecs.base import CodecTables
 from cachegen.codecs.transform import transform_of
 from cachegen.codecs.transform_tables import Unit
 from cachegen.kernels import anchor, triton_anchor, triton_restore, triton_streams, triton_uniform
+from cachegen.kernels.base import Turns
 from cachegen.kernels.triton_streams import DeviceStreams, RowPlan
 from cachegen.kernels.triton_tables import upload_tables
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
@@ -69,7 +70,7 @@ class CachegenBatch:
         for first in range(0, len(rows), step):
             end = min(first + step, len(rows))
             symbols = [
-                triton_streams.decode(streams.part(first, end), plan.part(first, end), tables, first)
+                triton_streams.decode(streams.part(first, end), plan.part(first, end), tables, str)
                 for streams, plan, tables in (
                     (coded.anchors, anchor_plan, self._anchors),
                     (coded.deltas, delta_plan, self._deltas),
@@ -142,7 +143,7 @@ class TransformBatch:
         block = max(1, BLOCK_CHANNELS // self._dim)
         for unit, streams in zip(self._transform.units, coded, strict=True):
             half = int(unit.is_value)
-            symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables).to(torch.bfloat16)
+            symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables, str).to(torch.bfloat16)
             symbols = symbols.view(chunks, -1, self._tokens).transpose(1, 2)
             factors = 1 / self._value_scales if half else torch.ones_like(self._value_scales)
             first, end = unit.first_channel // self._dim, unit.end_channel // self._dim
@@ -169,11 +170,11 @@ class TransformBatch:
         values = (values - self._means[1][:, None]) * self._value_scales[:, None, None]
         return [half.transpose(0, 1).reshape(tokens, -1) for half in (keys, values)]
 
-    def _turns(self, tokens: int) -> triton_restore.Turns:
+    def _turns(self, tokens: int) -> Turns:
         rotary, positions = self._transform.rotary, np.arange(tokens)
         factors = [rotary.factors(kind, positions) for kind in range(rotary.kinds)]
         cos, sin = (torch.stack(part).to(self._device) for part in zip(*factors, strict=True))
-        return triton_restore.Turns(cos, sin, self._partners, self._kinds)
+        return Turns(cos, sin, self._partners, self._kinds)
 
     def _plan(self, unit: Unit, chunks: int) -> RowPlan:
         rows = np.tile(np.flatnonzero(self._stream_units == unit.index), chunks)

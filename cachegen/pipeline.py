@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 import torch
 
 from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, TokenIds, chunk_keys, chunk_spans
-from cachegen.codecs import CODECS
+from cachegen.codecs import CODECS, decoder_for
 from cachegen.codecs.transform import TransformCodec, transform_of
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
-from cachegen.kv import check_kv, layout_of
+from cachegen.kv import KV_DTYPES, check_kv, layout_of
 from cachegen.profile import Profile
 from cachegen.profile_builder import ProfileBuilder
 
@@ -112,7 +113,7 @@ def decode_chunk(
     expect : ChunkIdentity or None
         What the container must say about itself.
     device : str or torch.device
-        Where the tensor goes.
+        Where the tensor goes. On a GPU that the codec has kernels for it is decoded there.
 
     Raises
     ------
@@ -121,12 +122,13 @@ def decode_chunk(
     MismatchError
         A sound container of another chunk, context, model or profile; the text names the field.
     InvalidInputError
-        The codec needs a profile and has none.
+        The codec needs a profile and has none, or ``data`` is no contiguous buffer.
     """
-    container = unpack(data)
+    container = unpack(_container_bytes(data))
     if expect is not None:
         _check_identity(container.identity, expect)
-    codec = CODECS[container.encoding.codec]
+    device = torch.device(device)
+    codec = decoder_for(container.encoding.codec, device)
     tables = None
     if codec.uses_tables:
         used = _profile_for(profile, container.encoding, container.identity)
@@ -134,7 +136,9 @@ def decode_chunk(
             raise FormatError(f"container says {container.layout.shape}, its profile has {used.shape}")
         tables = used.tables
     first_token = container.identity.first_token
-    kv = codec.decode(container.sections, container.layout, container.encoding.level, tables, first_token)
+    # kernels run on the current GPU
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        kv = codec.decode(container.sections, container.layout, container.encoding.level, tables, first_token)
     return DecodedChunk(kv.to(device), container.encoding, container.identity)
 
 
@@ -155,13 +159,26 @@ def warm_up() -> None:
 
     Seconds on the first call on a machine; then Numba's cache on disk makes it a fraction of one.
     """
-    kv = torch.arange(3 * 2 * 11 * 1 * 4).reshape(3, 2, 11, 1, 4).to(torch.bfloat16)
+    kv = torch.arange(3 * 2 * 11 * 1 * 4, device="cpu").reshape(3, 2, 11, 1, 4).to(torch.bfloat16)
     builder = ProfileBuilder(check_kv(kv), bytes(MODEL_FINGERPRINT_BYTES))
     builder.add(kv)
     profile = builder.build()
     identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(KEY_BYTES), 0, 0)
     for encoding in ENCODINGS:
-        decode_chunk(encode_chunk(kv, encoding, identity, profile), profile, identity)
+        for dtype in KV_DTYPES:
+            decode_chunk(encode_chunk(kv.to(dtype.torch), encoding, identity, profile), profile, identity)
+
+
+def _container_bytes(data: object) -> memoryview:
+    try:
+        return memoryview(data).cast("B")  # type: ignore[arg-type]  # what is no buffer is refused below
+    except TypeError as error:
+        kind = (
+            "a memoryview whose bytes do not lie next to each other"
+            if isinstance(data, memoryview)
+            else repr(type(data).__name__)
+        )
+        raise InvalidInputError(f"a container must be bytes or a contiguous buffer, got {kind}") from error
 
 
 def _profile_for(profile: Profile | None, encoding: Encoding, identity: ChunkIdentity) -> Profile:

@@ -42,14 +42,13 @@ def fit_transform(
     sensitivities : float32 array, ``(layers, 2)``, optional
         Harm of noise in one layer's K or V relative to its own size; default: all alike.
     """
-    covariances = moments.covariances()
     scales = _noise_scales(moments.sigmas(), sensitivities)
-    roots = _key_roots(moments, covariances, key_metrics, scales[:, 0])
+    roots = _key_roots(moments, key_metrics, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
     bases, units = [], []
-    for unit, covariance in zip(moments.units, covariances, strict=True):
+    for unit in moments.units:
         weights = _weights(moments, unit, roots, value_scales)
-        basis, energies = _basis(_congruent(covariance, weights), moments.num_tokens)
+        basis, energies = _basis(_congruent(moments.covariance(unit), weights), moments.num_tokens)
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
@@ -84,16 +83,14 @@ def _noise_scales(sigmas: F64, sensitivities: F32 | None) -> F64:
     return scales
 
 
-def _key_roots(
-    moments: TransformMoments, covariances: list[torch.Tensor], metrics: F32 | None, scales: F64
-) -> torch.Tensor:
+def _key_roots(moments: TransformMoments, metrics: F32 | None, scales: F64) -> torch.Tensor:
     """Square roots of the metrics in units of the noise scales, ``(layers * kv_heads, head_dim, head_dim)``."""
     layers, heads, dim = moments.shape.num_layers, moments.shape.num_kv_heads, moments.shape.head_dim
     size = (layers, heads, dim, dim)
     metric = torch.eye(dim).expand(size) if metrics is None else torch.from_numpy(metrics).reshape(size)
     metric = metric.double()
-    keys = zip(moments.units, covariances, strict=True)
-    own = torch.cat([_diagonal_blocks(covariance, dim) for unit, covariance in keys if not unit.is_value])
+    keys = [unit for unit in moments.units if not unit.is_value]
+    own = torch.cat([_diagonal_blocks(moments.covariance(unit), dim) for unit in keys])
     own = own.double().reshape(size)
     energy = torch.diagonal(own, dim1=-2, dim2=-1).sum(dim=(1, 2))
     weighted = (metric * own).sum(dim=(1, 2, 3))

@@ -29,7 +29,8 @@ class TransformMoments:
     8B grouped, 32 x 8 x 128              24 units, 0.7 GB    0.8 GB
     ====================================  ==================  =======
 
-    :meth:`covariances` copies the moments once.
+    A fit takes several times 33 MB beside that, since it sees one unit's :meth:`covariance` at a time. The moments
+    themselves cannot be gathered a few units at a time, unless all texts are run anew for each of them.
 
     Parameters
     ----------
@@ -72,13 +73,10 @@ class TransformMoments:
         assert self._shift is not None
         return self._shift[:, 0] + self._drift()
 
-    def covariances(self) -> list[torch.Tensor]:
-        """Of each unit's channels."""
-        drift = self._drift()
-        return [
-            products / self.num_tokens - torch.outer(columns(drift, unit), columns(drift, unit))
-            for unit, products in zip(self.units, self._products, strict=True)
-        ]
+    def covariance(self, unit: Unit) -> torch.Tensor:
+        """Of a unit's channels; made anew at each call, so that not all are held at one time."""
+        drift = columns(self._drift(), unit)
+        return self._products[unit.index] / self.num_tokens - torch.outer(drift, drift)
 
     def sigmas(self) -> F64:
         """Root of the mean variance of a channel of each layer's K and V, ``(layers, 2)``."""

@@ -46,9 +46,9 @@ def profile_of(kv):
     return make_profile(shape.num_layers, shape.num_kv_heads, shape.head_dim)
 
 
-def identity_of(profile):
+def identity_of(profile, **fields):
     """An identity that names a profile."""
-    return replace(IDENTITY, profile_hash=profile.hash)
+    return replace(IDENTITY, profile_hash=profile.hash, **fields)
 
 
 def same_bits(a, b):

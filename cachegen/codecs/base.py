@@ -85,7 +85,7 @@ class Codec(Protocol):
         tables: CodecTables | None,
         first_token: int,
     ) -> torch.Tensor:
-        """CPU tensor of ``layout``."""
+        """Tensor of ``layout``, in the host's memory or on the device of the codec's kernels."""
         ...
 
 

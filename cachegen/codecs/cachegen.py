@@ -110,7 +110,7 @@ class CachegenCodec:
         row_bins = bins(sigmas, level)
         anchors = self._streams(sections, SECTION_ANCHOR_STREAMS, tables.anchors, groups, ANCHOR_LARGEST)
         deltas = self._streams(sections, SECTION_DELTA_STREAMS, tables.deltas[level], num_coded, DELTA_LARGEST)
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=self._backend.device)
         out = kv.view(rows, layout.num_tokens, layout.shape.channels)
 
         def decode_rows(which: slice) -> None:

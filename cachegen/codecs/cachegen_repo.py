@@ -118,7 +118,7 @@ class CachegenRepoCodec:
         cdfs = self._read_tables(sections[SECTION_TABLES], layout, PUBLISHED_LEVELS[level].table_bins)
         coded = self._read_rows(sections, layout)
         largest = largest_values(row_bins(level, layout.shape.num_layers))
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device="cpu")
         out = kv.view(num_rows, num_tokens, channels)
 
         def decode_rows(which: slice) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,9 @@ import torch
 
 from cachegen.codecs.streams import read_streams, write_streams
 from cachegen.codecs.token_steps import TokenSteps
-from cachegen.codecs.transform_tables import STREAM_COEFFICIENTS, Span, TransformTables, Unit
+from cachegen.codecs.transform_tables import Span, TransformTables, Unit
 from cachegen.errors import FormatError
-from cachegen.kernels.base import Backend, CodedStreams
+from cachegen.kernels.base import Backend, CodedStreams, PlacedStream
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 
 _U32 = struct.Struct("<I")
@@ -34,32 +35,30 @@ class Stream:
         """Symbols of each coefficient."""
         return int(self.tokens.stop - self.tokens.start)
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        step = GRID_STEPS[self.place]
+        return f"unit {self.unit.index}, step {step:.3g}, coefficients {self.span.first}..{self.span.end - 1}"
+
 
 @dataclass(frozen=True)
 class CodedUnit:
-    """The streams of one unit as read, every length of theirs checked."""
+    """The streams of one unit, all of them sound in form, and the largest magnitude of their escapes."""
 
-    streams: list[tuple[Stream, CodedStreams]]
+    streams: list[PlacedStream]
+    largest: int
 
     def decode(self, num_tokens: int, backend: Backend, memory: int) -> torch.Tensor:
-        """Symbols ``(rank, num_tokens)``, tokens in the order of their steps.
+        """Symbols ``(rank, num_tokens)`` on the backend's device, tokens in the order of their steps.
 
         With the result it takes ``memory`` bytes at most, unless one stream takes more.
         """
-        rank = max(stream.span.end for stream, _ in self.streams)
-        largest = max(int(np.abs(coded.escapes).max(initial=0)) for _, coded in self.streams)
-        dtype = np.int16 if largest <= np.iinfo(np.int16).max else np.int32
-        symbols = np.zeros((rank, num_tokens), dtype=dtype)
-
-        def decode(which: slice) -> None:
-            for stream, coded in self.streams[which]:
-                [part] = backend.decode_streams(coded, stream.num_tokens, stream.span.tables, slice(0, 1))
-                symbols[stream.span.first : stream.span.end, stream.tokens] = part
-
-        # no stream has more symbols than that
-        stream_bytes = STREAM_COEFFICIENTS * max(STREAM_COEFFICIENTS, num_tokens) * np.dtype(np.int32).itemsize
-        backend.each(decode, len(self.streams), stream_bytes, memory - symbols.nbytes)
-        return torch.from_numpy(symbols)
+        rank = max(stream.first + stream.tables.channels for stream in self.streams)
+        dtype = torch.int16 if self.largest <= torch.iinfo(torch.int16).max else torch.int32
+        symbols = torch.zeros((rank, num_tokens), dtype=dtype, device=backend.device)
+        backend.decode_placed(self.streams, symbols, memory - symbols.nbytes)
+        return symbols
 
 
 def write_coefficients(
@@ -98,18 +97,27 @@ def read_coefficients(body: memoryview, transform: TransformTables, token_steps:
     """The streams of each unit; FormatError says where the section cannot be what an encoder wrote."""
     units, at = [], 0
     for unit in transform.units:
-        streams = []
+        streams, largest = [], 0
         for stream in streams_of(unit, transform, token_steps):
             if at + _U32.size > len(body) or (size := _U32.unpack_from(body, at)[0]) > len(body) - at - _U32.size:
-                raise FormatError(f"{len(body)} bytes end in the middle of a stream of unit {unit.index}")
+                raise FormatError(f"{len(body)} bytes end in the middle of {stream.name}")
             at += _U32.size
-            coded = read_streams(body[at : at + size], stream.num_tokens, stream.span.tables, SYMBOL_LARGEST)
-            streams.append((stream, coded))
+            read = partial(_read_stream, body[at : at + size], stream)
+            # checked here, and read again when it is decoded: all streams together can be larger than the output
+            largest = max(largest, int(np.abs(read().escapes).max(initial=0)))
+            streams.append(PlacedStream(read, stream.span.tables, stream.span.first, stream.tokens, stream.name))
             at += size
-        units.append(CodedUnit(streams))
+        units.append(CodedUnit(streams, largest))
     if at != len(body):
         raise FormatError(f"{len(body)} bytes, its streams end at {at}")
     return units
+
+
+def _read_stream(body: memoryview, stream: Stream) -> CodedStreams:
+    try:
+        return read_streams(body, stream.num_tokens, stream.span.tables, SYMBOL_LARGEST)
+    except FormatError as error:
+        raise FormatError(f"{stream.name}: {error}") from error
 
 
 def streams_of(unit: Unit, transform: TransformTables, token_steps: TokenSteps) -> Iterator[Stream]:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.transform_tables import TransformTables, Unit
+from cachegen.kernels.base import Backend, Turns
 from cachegen.kernels.uniform import SYMBOL_LARGEST
 
 
@@ -26,7 +27,7 @@ def forward(
 
 
 class Backward:
-    """Inverse of ``forward`` for a chunk's coded tokens, some KV heads at a time.
+    """Inverse of ``forward`` for a chunk's coded tokens, a unit's heads at a time, on the backend's device.
 
     Parameters
     ----------
@@ -37,6 +38,8 @@ class Backward:
         Indices of the tokens in the chunk.
     steps : float64 array, ``(tokens,)``
         Of each of them.
+    backend : Backend
+        Does the last stage.
     """
 
     def __init__(
@@ -45,40 +48,40 @@ class Backward:
         first_token: int,
         coded: npt.NDArray[np.int64],
         steps: npt.NDArray[np.float64],
+        backend: Backend,
     ) -> None:
-        self._transform = transform
-        self.num_tokens = len(coded)
-        self._steps = torch.from_numpy(steps.astype(np.float32))[:, None]
-        self._factors = [transform.rotary.factors(kind, first_token + coded) for kind in range(transform.rotary.kinds)]
-        self._where = torch.from_numpy(coded)
+        self._backend, self._parameters = backend, transform.on(backend.device)
+        self._head_dim = transform.shape.head_dim
+        self._steps = torch.from_numpy(steps.astype(np.float32)).to(backend.device)
+        self._coded = torch.from_numpy(coded).to(backend.device)
+        rotary = transform.rotary
+        factors = [rotary.factors(kind, first_token + coded) for kind in range(rotary.kinds)]
+        cos, sin = (torch.stack(each).to(backend.device) for each in zip(*factors, strict=True))
+        self._turns = Turns(cos, sin, self._parameters.partners, self._parameters.kind_of_head)
 
-    def restore(self, x: torch.Tensor, half: int, first_head: int, tokens: slice, kv: torch.Tensor) -> None:
-        """Put the keys (half 0) or values (1) of some KV heads, counted layer-major, in their places.
+    def restore(self, symbols: torch.Tensor, unit: Unit, tokens: slice, kv: torch.Tensor) -> None:
+        """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
 
-        ``x`` is ``(tokens, heads * head_dim)`` in multiples of the tokens' steps, of some of the coded tokens; it is
-        overwritten.
+        ``tokens`` are those among the coded ones.
         """
-        per_layer, dim = self._transform.shape.num_kv_heads, self._transform.shape.head_dim
-        parts = x.mul_(self._steps[tokens]).reshape(len(x), -1, dim).transpose(0, 1)
-        end_head = first_head + len(parts)
-        finite = torch.finfo(kv.dtype)
-        for layer in range(first_head // per_layer, -(-end_head // per_layer)):
-            heads = slice(max(first_head, layer * per_layer), min(end_head, (layer + 1) * per_layer))
-            part = parts[heads.start - first_head : heads.stop - first_head]
-            restored = self._values(part, half, layer, heads, tokens).clamp_(finite.min, finite.max)
-            out = kv[layer, half, :, heads.start - layer * per_layer : heads.stop - layer * per_layer]
-            out[self._where[tokens]] = restored.to(kv.dtype).transpose(0, 1)
-
-    def _values(self, part: torch.Tensor, half: int, layer: int, heads: slice, tokens: slice) -> torch.Tensor:
-        """``(heads, tokens, head_dim)`` of one layer."""
-        transform, dim = self._transform, self._transform.shape.head_dim
-        mean = torch.from_numpy(transform.means[half]).reshape(-1, 1, dim)[heads]
-        if half == 1:
-            return torch.add(mean, part, alpha=1 / float(transform.value_scales[layer]))
-        kind = int(transform.rotary.of_layer[layer])
-        keys = torch.baddbmm(mean, part, transform.inverse_key_roots[heads])
-        cos, sin = self._factors[kind]
-        return transform.rotary.turn(keys, kind, (cos[tokens], sin[tokens]))
+        parameters, half = self._parameters, int(unit.is_value)
+        first_head, end_head = unit.first_channel // self._head_dim, unit.end_channel // self._head_dim
+        basis = parameters.bases[unit.index][: len(symbols)]
+        x = (symbols.to(basis.dtype).T @ basis).float()
+        # (heads, tokens, head_dim)
+        x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
+        if not unit.is_value:
+            x = torch.bmm(x, parameters.inverse_key_roots[first_head:end_head])
+        self._backend.restore(
+            x,
+            first_head,
+            self._steps[tokens],
+            parameters.factors[half],
+            parameters.means[half],
+            None if unit.is_value else self._turns.of(tokens),
+            self._coded[tokens],
+            kv[:, half],
+        )
 
 
 def project(x: torch.Tensor, transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.errors import FormatError
-from cachegen.kv import ChunkLayout
+from cachegen.kv import ChunkLayout, all_finite
 
 _U32 = struct.Struct("<I")
 
@@ -43,11 +43,12 @@ def read_exact(body: memoryview, layout: ChunkLayout) -> tuple[Mask, torch.Tenso
     exact = np.zeros(layout.num_tokens, dtype=bool)
     exact[indices] = True
     shape = layout.shape
-    elements = torch.empty((shape.num_layers, 2, count, shape.num_kv_heads, shape.head_dim), dtype=stored)
+    size = (shape.num_layers, 2, count, shape.num_kv_heads, shape.head_dim)
+    elements = torch.empty(size, dtype=stored, device="cpu")
     if count:
         raw = np.frombuffer(body, np.uint8, offset=_U32.size * (1 + count))
-        elements.view(-1).view(torch.uint8).copy_(torch.from_numpy(raw.copy()))
-    if not bool(torch.isfinite(elements).all()):
+        elements.view(-1).view(torch.uint8).numpy()[...] = raw
+    if count and not all_finite(elements):
         raise FormatError("an exact token holds NaN or Inf")
     return exact, elements.to(layout.dtype.torch)
 

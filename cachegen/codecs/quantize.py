@@ -84,7 +84,7 @@ class QuantizeCodec:
         scales = torch.from_numpy(scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES])))
         symbols = torch.from_numpy(self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements))
         finite = torch.finfo(layout.dtype.torch)
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
+        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device="cpu")
         rows = kv.view(layout.shape.rows, layout.num_tokens, layout.shape.channels)
         # row by row: float32 values of the whole chunk would take twice the output
         for row, row_symbols, row_scales in zip(

@@ -17,6 +17,8 @@ _DIRECTORY_BYTES = 8
 _STATE_BYTES = 4
 _WORD_BYTES = 2
 _MAX_VARINT_BYTES = 5
+# Varints are unpacked so many bytes at a time: beside the values they take 60 times as much.
+_UNPACKED_BYTES = 1 << 14
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -124,22 +126,38 @@ def unpack_varints(body: memoryview, count: int, largest: int) -> npt.NDArray[np
         Not ``count`` varints of the shortest form, or a magnitude above ``largest``.
     """
     packed = np.frombuffer(body, dtype=np.uint8)
-    ends = np.flatnonzero(packed < 0x80)
-    if len(ends) != count or (count == 0) != (len(packed) == 0) or (count and ends[-1] != len(packed) - 1):
+    if count > len(packed) or (count == 0) != (len(packed) == 0):
         raise FormatError(f"{len(packed)} bytes of escapes are not {count} varints")
-    starts = np.append(0, ends + 1)[:count]
+    values = np.empty(count, dtype=np.int32)
+    done = at = 0
+    while at < len(packed):
+        part = packed[at : at + _UNPACKED_BYTES]
+        ends = np.flatnonzero(part < 0x80)
+        if len(ends) == 0 or done + len(ends) > count:
+            raise FormatError(f"{len(packed)} bytes of escapes are not {count} varints")
+        values[done : done + len(ends)] = _unpack_varints(part, ends, done, largest)
+        done += len(ends)
+        at += int(ends[-1]) + 1
+    if done != count:
+        raise FormatError(f"{len(packed)} bytes of escapes are not {count} varints")
+    return values
+
+
+def _unpack_varints(packed: U8, ends: I64, first: int, largest: int) -> I64:
+    """Values that end at ``ends``; the first of them is escape ``first`` of its section."""
+    starts = np.append(0, ends[:-1] + 1)
     lengths = ends - starts + 1
-    if count and (int(lengths.max()) > _MAX_VARINT_BYTES or bool((packed[ends][lengths > 1] == 0).any())):
+    if int(lengths.max()) > _MAX_VARINT_BYTES or bool((packed[ends][lengths > 1] == 0).any()):
         raise FormatError(f"an escape is longer than {_MAX_VARINT_BYTES} bytes or than it need be")
-    zigzag = np.zeros(count, dtype=np.uint64)
+    zigzag = np.zeros(len(ends), dtype=np.uint64)
     for i in range(_MAX_VARINT_BYTES):
         has = lengths > i
         zigzag[has] |= (packed[starts[has] + i].astype(np.uint64) & np.uint64(0x7F)) << np.uint64(7 * i)
-    values = (zigzag >> np.uint64(1)).astype(np.int64) ^ -(zigzag & np.uint64(1)).astype(np.int64)
+    values: I64 = (zigzag >> np.uint64(1)).astype(np.int64) ^ -(zigzag & np.uint64(1)).astype(np.int64)
     outside = np.abs(values) > largest
     if outside.any():
-        raise FormatError(f"escape {int(outside.argmax())} is {values[outside][0]}, outside +-{largest}")
-    return values.astype(np.int32)
+        raise FormatError(f"escape {first + int(outside.argmax())} is {values[outside][0]}, outside +-{largest}")
+    return values
 
 
 def _zigzag(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:

@@ -32,11 +32,11 @@ SECTION_TOKEN_STEPS = 14
 _SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
-# Tokens are restored in so many portions, that what they take is small, or in fewer if these would be too small.
-PRODUCTS = 8
+# Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
+# tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
+MEMORY = 0.9
+# So few tokens at once would not pay, whatever they take.
 SMALLEST_PRODUCT = 64
-# Of the memory beside the output, what a unit's symbols and the streams under way may take.
-STREAMS_MEMORY = 0.75
 
 
 class TransformCodec:
@@ -80,7 +80,7 @@ class TransformCodec:
         every_token = TokenSteps(level, offsets)
         # a rank is largest at the finest step
         finest = every_token.groups[0][0]
-        with _float32_products():
+        with _float32_products(kv.device):
             x = forward(kv, transform, positions)
             coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
         exact = positions < SINK_TOKENS
@@ -128,26 +128,33 @@ class TransformCodec:
         with self._errors_in(SECTION_COEFFICIENTS):
             units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
             # nothing as large as the header claims before its streams are known to be long enough for it
-            kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch)
-            backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps)
-            with _float32_products():
-                self._restore(units, transform, backward, kv)
-        kv[:, :, torch.from_numpy(np.flatnonzero(exact))] = elements
+            kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=self._backend.device)
+            backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps, self._backend)
+            self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
+        kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
     def _restore(
-        self, units: list[CodedUnit], transform: TransformTables, backward: Backward, kv: torch.Tensor
+        self,
+        units: list[CodedUnit],
+        transform: TransformTables,
+        backward: Backward,
+        token_steps: TokenSteps,
+        kv: torch.Tensor,
+        memory: int,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
-        memory = int(kv.numel() * kv.element_size() * STREAMS_MEMORY)
-        size = max(SMALLEST_PRODUCT, -(-backward.num_tokens // PRODUCTS))
-        for unit, coded in zip(transform.units, units, strict=True):
-            symbols = coded.decode(backward.num_tokens, self._backend, memory)
-            basis = transform.product_bases[unit.index][: len(symbols)]
-            for first in range(0, backward.num_tokens, size):
-                tokens = slice(first, min(first + size, backward.num_tokens))
-                x = (symbols[:, tokens].to(basis.dtype).T @ basis).float()
-                backward.restore(x, int(unit.is_value), unit.first_channel // transform.shape.head_dim, tokens, kv)
+        for unit, streams in zip(transform.units, units, strict=True):
+            symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
+            # float32 coefficients and channels of one token
+            token_bytes = torch.float32.itemsize * (len(symbols) + unit.channels)
+            size = max(SMALLEST_PRODUCT, (memory - symbols.nbytes) // token_bytes)
+            for place, group in token_steps.groups:
+                rank = int(transform.ranks[place, unit.index])
+                for first in range(group.start, group.stop, size):
+                    tokens = slice(first, min(first + size, group.stop))
+                    with _float32_products(kv.device):
+                        backward.restore(symbols[:rank, tokens], unit, tokens, kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
@@ -157,9 +164,9 @@ class TransformCodec:
             raise FormatError(f"codec {self.name}: section {section_id}: {error}") from error
 
 
-def _float32_products() -> AbstractContextManager[None]:
+def _float32_products(device: torch.device) -> AbstractContextManager[None]:
     """Keep a caller's autocast out of the codec's products."""
-    return torch.autocast("cpu", enabled=False)
+    return torch.autocast(device.type, enabled=False)
 
 
 def check_sinks(coded_positions: npt.NDArray[np.int64]) -> None:

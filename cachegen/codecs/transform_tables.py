@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
+from cachegen.codecs.transform_parameters import DecodeParameters, decode_parameters
 from cachegen.errors import FormatError
-from cachegen.kernels.products import product_dtype
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import KVShape
@@ -103,6 +103,7 @@ class TransformTables:
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
     _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
+    _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         heads, head_dim = self.shape.num_layers * self.shape.num_kv_heads, self.shape.head_dim
@@ -160,10 +161,11 @@ class TransformTables:
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
-    @cached_property
-    def product_bases(self) -> tuple[torch.Tensor, ...]:
-        """The bases as the product with symbols wants them."""
-        return tuple(torch.from_numpy(basis).to(product_dtype()) for basis in self.bases)
+    def on(self, device: torch.device) -> DecodeParameters:
+        """What decoding on a device needs, made on first use and kept."""
+        if device not in self._parameters:
+            self._parameters[device] = decode_parameters(self, device)
+        return self._parameters[device]
 
     def spans(self, unit: Unit, place: int, num_tokens: int) -> list[Span]:
         """Streams that hold a unit's coefficients of so many tokens at a step of the grid."""

@@ -13,6 +13,7 @@ from cachegen.commands.base import add_model, add_overwrite, check_output
 from cachegen.commands.models import open_model
 from cachegen.commands.terminal import StepView, print_table
 from cachegen.encoding import ENCODINGS, Encoding
+from cachegen.errors import QualityError
 from cachegen.held_out_text import held_out_text
 from cachegen.input_file import read_text
 
@@ -107,6 +108,24 @@ def _check(model: LanguageModel, profile: Profile, text: str) -> None:
         ["encoding", "bits per element", "x smaller than fp16", "KL", "agreement", "perplexity change"],
         [_cells(row) for row in rows],
     )
+    _warn(rows)
+
+
+def _warn(rows: Sequence[HeldOutRow]) -> None:
+    """Say so where the near-lossless level is not: the levels above it will not be worth what the documentation says.
+
+    No more than that: the profile is sound, the table above says what each level does, and ``require_quality`` is there
+    for those who must not store less than they promise.
+    """
+    from cachegen.held_out import NEAR_LOSSLESS, NEAR_LOSSLESS_KL, require_quality
+
+    if finest := [row for row in rows if row.encoding == NEAR_LOSSLESS]:
+        try:
+            require_quality(finest, NEAR_LOSSLESS_KL)
+        except QualityError as error:
+            sys.stderr.write(
+                f"warning: {error}; calibrate on longer texts, or on some that are like those to come (--texts)\n"
+            )
 
 
 def _encodings(profile: Profile) -> list[Encoding]:

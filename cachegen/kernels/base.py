@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -68,11 +68,49 @@ class CodedStreams:
         return np.append(0, np.cumsum(self.num_escapes))
 
 
+@dataclass(frozen=True)
+class PlacedStream:
+    """A stream of one row, and where in an array ``(coefficients, tokens)`` its symbols belong.
+
+    ``first`` is the first of the coefficients, which are the channels of ``tables``; ``name`` is for errors. ``read``
+    gives the stream: words and escapes of those that are not at work take no memory beside the section's.
+    """
+
+    read: Callable[[], CodedStreams]
+    tables: FrequencyTables
+    first: int
+    tokens: slice
+    name: str
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How the keys of each head turn: ``cos`` and ``sin (kinds, tokens, head_dim)`` at the positions of the tokens.
+
+    ``partners (kinds, head_dim)`` are int32, ``kind_of_head (heads,)`` as well; see ``cachegen.codecs.rotary``.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    partners: torch.Tensor
+    kind_of_head: torch.Tensor
+
+    def of(self, tokens: slice) -> Turns:
+        """At the positions of some of the tokens."""
+        cos, sin = (factor[:, tokens].contiguous() for factor in (self.cos, self.sin))
+        return replace(self, cos=cos, sin=sin)
+
+
 class Backend(Protocol):
     """The stages of the codec on one kind of processor; all backends agree bit for bit.
 
-    Stateless, and safe to call from several threads at once.
+    Stateless, and safe to call from several threads at once. Arrays are in the host's memory, tensors on ``device``.
     """
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors come from and go to."""
+        ...
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
         """Scales and symbols of ``x (rows, groups, channels)``, every token taken as an anchor."""
@@ -106,6 +144,48 @@ class Backend(Protocol):
 
     def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """Symbols of some of the rows; FormatError names the first whose stream is not sound."""
+        ...
+
+    def decode_placed(self, streams: Sequence[PlacedStream], symbols: torch.Tensor, memory: int) -> None:
+        """Put the symbols of streams in their places of ``symbols (coefficients, tokens)``, int16 or int32.
+
+        It takes ``memory`` bytes at most, unless one stream takes more. FormatError names the first stream, or any of
+        those at work at the same time, that is not sound.
+        """
+        ...
+
+    def restore(
+        self,
+        x: torch.Tensor,
+        first_head: int,
+        steps: torch.Tensor,
+        factors: torch.Tensor,
+        means: torch.Tensor,
+        turns: Turns | None,
+        coded: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Put heads ``first_head ..``, counted layer-major, into the coded tokens of a cache of K or of V.
+
+        Float32 arithmetic, without an order that the format fixes.
+
+        Parameters
+        ----------
+        x : float32 tensor, ``(heads, tokens, head_dim)``
+            In multiples of steps and factors; its elements lie next to each other, heads and tokens at any strides.
+        steps : float32 tensor, ``(tokens,)``
+            Of each token.
+        factors : float32 tensor, ``(all heads,)``
+            Of each head: 1 for keys, for values one over the layer's scale.
+        means : float32 tensor, ``(all heads, head_dim)``
+            Added after steps and factors.
+        turns : Turns or None
+            Turn what was added up; None for values.
+        coded : int64 tensor, ``(tokens,)``
+            Where in the cache each token goes.
+        out : tensor, ``(layers, cache tokens, kv_heads, head_dim)``
+            float32, float16 or bfloat16, to whose range values are clamped; a head's elements lie next to each other.
+        """
         ...
 
     def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:

@@ -12,6 +12,14 @@ from cachegen.kernels.jit import kernel
 
 Array = npt.NDArray[Any]
 
+_SIGN = np.uint32(0x8000)
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
+# Below 2**-14 float16 is subnormal, a multiple of 2**-24.
+_SMALLEST_NORMAL = np.uint32(0x38800000)
+_SUBNORMALS = np.float32(2**24)
+# Moves the exponent's origin from 127 to 15, and adds all but one of half a step.
+_REBASE = np.uint32(0xC8000FFF)
+
 
 def store(x: npt.NDArray[np.float32], out: torch.Tensor) -> None:
     """Write ``x (rows, tokens, channels)`` to ``out`` of the same shape; values are in range of its dtype.
@@ -25,12 +33,26 @@ def store(x: npt.NDArray[np.float32], out: torch.Tensor) -> None:
 
 
 @kernel
+def bfloat16_bits(bits: np.uint32) -> np.uint16:
+    """A float32, given in bits, as bfloat16 in bits; it is finite, and in range."""
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@kernel
+def float16_bits(value: np.float32, bits: np.uint32) -> np.uint16:
+    """A float32, given as itself and in bits, as float16 in bits; it is finite, and in range."""
+    magnitude = bits & _MAGNITUDE
+    normal = (magnitude + _REBASE + ((magnitude >> np.uint32(13)) & np.uint32(1))) >> np.uint32(13)
+    subnormal = np.uint32(np.rint(abs(value) * _SUBNORMALS))
+    rounded = subnormal if magnitude < _SMALLEST_NORMAL else normal
+    return np.uint16(((bits >> np.uint32(16)) & _SIGN) | rounded)
+
+
+@kernel
 def _bfloat16_kernel(x: Array, out: Array) -> None:
     rows, num_tokens, channels = x.shape
     for row in range(rows):
         bits, into = x[row].view(np.uint32), out[row]
         for token in range(num_tokens):
             for channel in range(channels):
-                value = bits[token, channel]
-                odd = (value >> np.uint32(16)) & np.uint32(1)
-                into[token, channel] = np.uint16((value + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+                into[token, channel] = bfloat16_bits(bits[token, channel])

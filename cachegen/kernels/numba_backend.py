@@ -7,14 +7,14 @@ beside others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.kernels import anchor, cast, numba_quantize, numba_rans, numba_uniform
-from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels import anchor, cast, numba_quantize, numba_rans, numba_restore, numba_uniform
+from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
 from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.workers import map_in_threads
@@ -22,6 +22,8 @@ from cachegen.kernels.workers import map_in_threads
 
 class NumbaBackend:
     """See ``Backend``."""
+
+    device = torch.device("cpu")
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
         """See ``Backend``."""
@@ -98,6 +100,26 @@ class NumbaBackend:
     def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
         return numba_rans.decode_streams(coded, num_tokens, tables, rows)
+
+    def decode_placed(self, streams: Sequence[PlacedStream], symbols: torch.Tensor, memory: int) -> None:
+        """See ``Backend``; takes no memory to speak of."""
+        del memory
+        into = symbols.numpy()
+        map_in_threads(lambda stream: numba_rans.decode_placed(stream, into), streams)
+
+    def restore(
+        self,
+        x: torch.Tensor,
+        first_head: int,
+        steps: torch.Tensor,
+        factors: torch.Tensor,
+        means: torch.Tensor,
+        turns: Turns | None,
+        coded: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """See ``Backend``."""
+        numba_restore.restore(x, first_head, steps, factors, means, turns, coded, out)
 
     def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
         """See ``Backend``; item by item, on all threads."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.kernels.base import STATE_LOW, CodedStreams, Symbols, num_lanes
+from cachegen.kernels.base import STATE_LOW, CodedStreams, PlacedStream, Symbols, num_lanes
 from cachegen.kernels.jit import kernel
 from cachegen.kernels.stream_faults import ESCAPES, SOUND, STATES, WORDS, stream_error
 from cachegen.kernels.tables import ALPHABET, ESCAPE, PROB_BITS, PROB_SUM, VALUE_OFFSET, FrequencyTables
@@ -21,6 +21,7 @@ _FULL_SHIFT = np.uint32(32 - PROB_BITS)
 _WORD_BITS = np.uint32(16)
 _FREQUENCY_SHIFT = np.uint32(12)
 _INDEX_SHIFT = np.uint32(24)
+_NO_WORDS = np.zeros(1, dtype=np.uint16)
 
 
 def encode_streams(symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
@@ -51,21 +52,43 @@ def decode_streams(coded: CodedStreams, num_tokens: int, tables: FrequencyTables
     """See ``cachegen.kernels.rans.decode_streams``."""
     first, end, _ = rows.indices(len(coded.states))
     symbols = np.empty((end - first, tables.channels, num_tokens), dtype=np.int32)
-    row, reason = _decode_kernel(
+    row, fault = _decode(coded, tables, first, end, num_tokens, num_tokens, symbols.reshape(-1))
+    if fault != SOUND:
+        raise stream_error(f"row {row}", fault)
+    return symbols
+
+
+def decode_placed(stream: PlacedStream, symbols: Array) -> None:
+    """Put a stream's symbols in their places of ``symbols (coefficients, tokens)``, int16 or int32."""
+    first_token, end_token, _ = stream.tokens.indices(symbols.shape[1])
+    # flat, so that a compiled kernel meets one array type
+    into = symbols.reshape(-1)[stream.first * symbols.shape[1] + first_token :]
+    num_tokens = end_token - first_token
+    _, fault = _decode(stream.read(), stream.tables, 0, 1, num_tokens, symbols.shape[1], into)
+    if fault != SOUND:
+        raise stream_error(stream.name, fault)
+
+
+def _decode(
+    coded: CodedStreams, tables: FrequencyTables, first: int, end: int, num_tokens: int, stride: int, into: Array
+) -> tuple[int, int]:
+    """Row and fault of the first of the rows that is not sound, or SOUND; channels lie ``stride`` apart."""
+    return _decode_kernel(
         first,
+        end,
         coded.states,
         coded.word_starts,
-        coded.words,
+        # the kernel reads one before it knows whether it needs it
+        coded.words if len(coded.words) else _NO_WORDS,
         coded.escape_starts,
         coded.escapes,
         tables.first,
         tables.frequencies,
         tables.starts,
-        symbols,
+        num_tokens,
+        stride,
+        into,
     )
-    if reason != SOUND:
-        raise stream_error(row, reason)
-    return symbols
 
 
 @kernel
@@ -156,6 +179,7 @@ def _load_slots(first: int, run: Array, slots: Array) -> None:
 @kernel
 def _decode_kernel(
     first_row: int,
+    end_row: int,
     states: Array,
     word_starts: Array,
     words: Array,
@@ -164,40 +188,45 @@ def _decode_kernel(
     first: Array,
     frequencies: Array,
     starts: Array,
-    symbols: Array,
+    num_tokens: int,
+    stride: int,
+    into: Array,
 ) -> tuple[int, int]:
-    """Decode as many rows as ``symbols`` has, from ``first_row`` on."""
-    rows, channels, num_tokens = symbols.shape
+    """Decode rows ``first_row..end_row-1``, whose channels lie ``stride`` apart in ``into``.
+
+    Whether a state takes a word is as good as random: it is computed, not branched on. A stream that is too short is
+    therefore decoded to its end, from words that are not its own, before it is found out.
+    """
+    channels = first.shape[1]
     lane_mask = states.shape[1] - 1
+    last_word = len(words) - 1
     slots = np.empty(PROB_SUM, dtype=np.uint32)
-    for row in range(first_row, first_row + rows):
+    for row in range(first_row, end_row):
         state = states[row].copy()
         word_at, word_end = word_starts[row], word_starts[row + 1]
         escape_at, escape_end = escape_starts[row], escape_starts[row + 1]
         for channel in range(channels):
             table = row * channels + channel
             _load_slots(first[row, channel], frequencies[starts[table] : starts[table + 1]], slots)
-            out = symbols[row - first_row, channel]
+            at = (table - first_row * channels) * stride
+            out = into[at : at + num_tokens]
             for token in range(num_tokens):
                 lane = (channel * num_tokens + token) & lane_mask
                 x = state[lane]
                 entry = slots[x & _SLOT_MASK]
                 f = (entry >> _FREQUENCY_SHIFT) & _SLOT_MASK
                 x = f * (x >> _STATE_SHIFT) + (entry & _SLOT_MASK)
-                if x < _LOW:
-                    if word_at >= word_end:
-                        return row, WORDS
-                    x = (x << _WORD_BITS) | np.uint32(words[word_at])
-                    word_at += 1
-                state[lane] = x
+                word = np.uint32(words[min(word_at, last_word)])
+                hungry = x < _LOW
+                state[lane] = (x << _WORD_BITS) | word if hungry else x
+                word_at += hungry
                 index = np.int32(entry >> _INDEX_SHIFT)
-                if index == ESCAPE:
-                    if escape_at >= escape_end:
-                        return row, ESCAPES
-                    out[token] = escapes[escape_at]
-                    escape_at += 1
-                else:
+                if index != ESCAPE:
                     out[token] = index - VALUE_OFFSET
+                else:
+                    if escape_at < escape_end:
+                        out[token] = escapes[escape_at]
+                    escape_at += 1
         if word_at != word_end:
             return row, WORDS
         for lane in range(lane_mask + 1):

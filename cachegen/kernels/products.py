@@ -9,12 +9,14 @@ import torch
 
 
 @cache
-def product_dtype() -> torch.dtype:
-    """Element type that this CPU multiplies fastest of those that are precise enough.
+def product_dtype(device_type: str) -> torch.dtype:
+    """Element type that a device, ``cpu`` or ``cuda``, multiplies fastest of those that are precise enough.
 
     Symbols up to 256 are exact in bfloat16; larger ones, which the finest level has, are rounded, as the basis is,
     59 dB below the signal: far less than quantization.
     """
+    if device_type != "cpu":
+        return torch.bfloat16
     flags = Path("/proc/cpuinfo")
     native = flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))
     return torch.bfloat16 if native else torch.float32

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.errors import FormatError
 from cachegen.kernels import anchor, rans, uniform
-from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
 from cachegen.kernels.scales import round_up_scales
 from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
 from cachegen.kernels.workers import work_in_slices
@@ -17,6 +18,8 @@ from cachegen.kernels.workers import work_in_slices
 
 class ReferenceBackend:
     """See ``Backend``."""
+
+    device = torch.device("cpu")
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
         """See ``Backend``."""
@@ -60,6 +63,38 @@ class ReferenceBackend:
     def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
         return rans.decode_streams(coded, num_tokens, tables, rows)
+
+    def decode_placed(self, streams: Sequence[PlacedStream], symbols: torch.Tensor, memory: int) -> None:
+        """See ``Backend``; one stream after the other."""
+        del memory
+        for stream in streams:
+            into = symbols.numpy()[stream.first : stream.first + stream.tables.channels, stream.tokens]
+            try:
+                into[...] = rans.decode_streams(stream.read(), into.shape[1], stream.tables, slice(0, 1))[0]
+            except FormatError as error:
+                raise FormatError(f"{stream.name}: {error}") from error
+
+    def restore(
+        self,
+        x: torch.Tensor,
+        first_head: int,
+        steps: torch.Tensor,
+        factors: torch.Tensor,
+        means: torch.Tensor,
+        turns: Turns | None,
+        coded: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """See ``Backend``; head by head."""
+        finite = torch.finfo(out.dtype)
+        for head, part in enumerate(x, start=first_head):
+            values = means[head] + factors[head] * steps[:, None] * part
+            if turns is not None:
+                kind = int(turns.kind_of_head[head])
+                turned = values[:, turns.partners[kind].long()] * turns.sin[kind]
+                values = values * turns.cos[kind] + turned
+            layer, kv_head = divmod(head, out.shape[2])
+            out[layer, coded, kv_head] = values.clamp(finite.min, finite.max).to(out.dtype)
 
     def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
         """See ``Backend``; one slice after the other."""

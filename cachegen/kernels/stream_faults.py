@@ -10,6 +10,6 @@ _REASONS = {
 }
 
 
-def stream_error(row: int, fault: int) -> FormatError:
-    """Error that names the row and its fault."""
-    return FormatError(f"rANS stream of row {row}: {_REASONS[fault]}")
+def stream_error(name: str, fault: int) -> FormatError:
+    """Error that names the stream and its fault."""
+    return FormatError(f"rANS stream of {name}: {_REASONS[fault]}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cachegen.errors import InvalidInputError
-from cachegen.kernels import anchor, triton_anchor, triton_histogram, triton_streams, triton_uniform
-from cachegen.kernels.base import F32, CodedStreams, Quantized, Symbols
+from cachegen.kernels import anchor, triton_anchor, triton_histogram, triton_restore, triton_streams, triton_uniform
+from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.triton_jit import INTERPRETED
 from cachegen.kernels.triton_tables import upload_tables
@@ -23,7 +23,11 @@ class TritonBackend:
     def __init__(self) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
             raise InvalidInputError("backend 'triton' needs a CUDA device, or TRITON_INTERPRET=1 from the start")
-        self._device = torch.device("cpu" if INTERPRETED else "cuda")
+
+    @property
+    def device(self) -> torch.device:
+        """See ``Backend``; the GPU that is PyTorch's current one."""
+        return torch.device("cpu") if INTERPRETED else torch.device("cuda", torch.cuda.current_device())
 
     def quantize_anchors(self, x: F32) -> tuple[npt.NDArray[np.uint16], Symbols]:
         """See ``Backend``."""
@@ -41,7 +45,7 @@ class TritonBackend:
 
     def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        values = torch.empty_like(out, device=self._device) if out.device.type != self._device.type else out
+        values = torch.empty_like(out, device=self.device) if out.device.type != self.device.type else out
         triton_anchor.reconstruct(
             self._put(quantized.scale_bits),
             self._put(quantized.anchors),
@@ -65,7 +69,7 @@ class TritonBackend:
 
     def encode_streams(self, symbols: Symbols, tables: FrequencyTables) -> CodedStreams:
         """See ``Backend``."""
-        uploaded = upload_tables([tables], self._device)
+        uploaded = upload_tables([tables], self.device)
         rows, _, num_tokens = symbols.shape
         plan = triton_streams.plan_rows(uploaded, np.arange(rows), np.full(rows, num_tokens))
         streams = triton_streams.encode(self._put(symbols).flatten(), plan, uploaded)
@@ -74,20 +78,60 @@ class TritonBackend:
     def decode_streams(self, coded: CodedStreams, num_tokens: int, tables: FrequencyTables, rows: slice) -> Symbols:
         """See ``Backend``."""
         first, end, _ = rows.indices(len(coded.states))
-        uploaded = upload_tables([tables], self._device)
+        uploaded = upload_tables([tables], self.device)
         lanes = np.full(end - first, coded.states.shape[1], dtype=np.int64)
         plan = triton_streams.plan_rows(uploaded, np.arange(first, end), np.full(end - first, num_tokens), lanes)
-        streams = triton_streams.upload_streams(coded, self._device).part(first, end)
-        symbols = triton_streams.decode(streams, plan, uploaded, first)
+        streams = triton_streams.upload_streams([coded], self.device).part(first, end)
+        symbols = triton_streams.decode(streams, plan, uploaded, lambda row: f"row {first + row}")
         decoded: Symbols = symbols.cpu().numpy().reshape(end - first, tables.channels, num_tokens)
         return decoded
+
+    def decode_placed(self, streams: Sequence[PlacedStream], symbols: torch.Tensor, memory: int) -> None:
+        """See ``Backend``; as many streams in one launch as fit."""
+        first_tokens = [stream.tokens.indices(symbols.shape[1])[0] for stream in streams]
+        counts = [len(range(*stream.tokens.indices(symbols.shape[1]))) for stream in streams]
+        largest = max(stream.tables.channels * count for stream, count in zip(streams, counts, strict=True))
+
+        def decode(which: slice) -> None:
+            at, part = 0, streams[which]
+            flat = self._decode_rows(part, np.array(counts[which], dtype=np.int64))
+            for stream, first_token, count in zip(part, first_tokens[which], counts[which], strict=True):
+                end, size = stream.first + stream.tables.channels, stream.tables.channels * count
+                into = symbols[stream.first : end, first_token : first_token + count]
+                into.copy_(flat[at : at + size].view(into.shape))
+                at += size
+
+        self.each(decode, len(streams), largest * torch.int32.itemsize, memory)
+
+    def _decode_rows(self, streams: Sequence[PlacedStream], counts: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Flat symbols of streams of one row each."""
+        uploaded = upload_tables([stream.tables for stream in streams], self.device)
+        coded = [stream.read() for stream in streams]
+        lanes = np.array([part.states.shape[1] for part in coded], dtype=np.int64)
+        plan = triton_streams.plan_rows(uploaded, np.arange(len(streams)), counts, lanes)
+        on_device = triton_streams.upload_streams(coded, self.device)
+        return triton_streams.decode(on_device, plan, uploaded, lambda row: streams[row].name)
+
+    def restore(
+        self,
+        x: torch.Tensor,
+        first_head: int,
+        steps: torch.Tensor,
+        factors: torch.Tensor,
+        means: torch.Tensor,
+        turns: Turns | None,
+        coded: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """See ``Backend``."""
+        triton_restore.restore(x, first_head, steps, factors, means, turns, coded, out)
 
     def each(self, work: Callable[[slice], None], count: int, item_bytes: int, memory: int) -> None:
         """See ``Backend``; as many items in one slice as fit."""
         work_in_slices(work, count, max(1, memory // item_bytes))
 
     def _put(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def _values(self, x: F32) -> torch.Tensor:
         """Rows of one head, since a backend's caller has taken the heads together."""

@@ -6,29 +6,15 @@ matrix library's; this stage is float32 arithmetic, without an order that the fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton.language as tl
 
+from cachegen.kernels.base import Turns
 from cachegen.kernels.triton_jit import elements, kernel, store_float32, tiles
 
 TOKENS_TILE = 32
 DIMS_TILE = 64
 LAUNCH = {"num_warps": 4}
-
-
-@dataclass(frozen=True)
-class Turns:
-    """How the keys of each head turn: ``cos`` and ``sin (kinds, tokens, head_dim)`` at the positions of the tokens.
-
-    ``partners (kinds, head_dim)`` are int32, ``kind_of_head (heads,)`` as well.
-    """
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-    partners: torch.Tensor
-    kind_of_head: torch.Tensor
 
 
 @kernel
@@ -98,25 +84,7 @@ def restore(
     coded: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """Put heads ``first_head ..``, counted layer-major, into the coded tokens of a cache of K or of V.
-
-    Parameters
-    ----------
-    x : float32 tensor, ``(heads, tokens, head_dim)``
-        In multiples of steps and factors; its elements lie next to each other, heads and tokens at any strides.
-    steps : float32 tensor, ``(tokens,)``
-        Of each token.
-    factors : float32 tensor, ``(all heads,)``
-        Of each head: 1 for keys, for values one over the layer's scale.
-    means : float32 tensor, ``(all heads, head_dim)``
-        Added after steps and factors.
-    turns : Turns or None
-        None for values.
-    coded : int64 tensor, ``(tokens,)``
-        Where in the cache each token goes.
-    out : tensor, ``(layers, cache tokens, kv_heads, head_dim)``
-        float32, float16 or bfloat16, at any strides.
-    """
+    """See ``Backend``; elements of ``out`` lie at any strides."""
     heads, tokens, head_dim = x.shape
     programs = heads * tiles(tokens, TOKENS_TILE) * tiles(head_dim, DIMS_TILE)
     turning = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -112,8 +113,8 @@ def encode(symbols: torch.Tensor, plan: RowPlan, tables: DeviceTables) -> Device
     return DeviceStreams(states, num_words, words, num_escapes, _collect(shares[torch.int32], ends, num_escapes))
 
 
-def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables, first_row: int = 0) -> torch.Tensor:
-    """Flat int32 symbols; FormatError names the first row whose stream is not sound, counted from ``first_row``."""
+def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables, name_of: Callable[[int], str]) -> torch.Tensor:
+    """Flat int32 symbols; FormatError names the first stream that is not sound by what ``name_of`` says of its row."""
     rows, device = len(plan), tables.device
     symbols = torch.empty(plan.num_symbols, dtype=torch.int32, device=device)
     faults = torch.empty(rows, dtype=torch.int32, device=device)
@@ -133,20 +134,28 @@ def decode(coded: DeviceStreams, plan: RowPlan, tables: DeviceTables, first_row:
     unsound = found != SOUND
     if unsound.any():
         row = int(unsound.argmax())
-        raise stream_error(first_row + row, int(found[row]))
+        raise stream_error(name_of(row), int(found[row]))
     return symbols
 
 
-def upload_streams(coded: CodedStreams, device: torch.device) -> DeviceStreams:
-    """Streams on a device."""
-    states = np.zeros((len(coded.states), MAX_LANES), dtype=np.uint32)
-    states[:, : coded.states.shape[1]] = coded.states
+def upload_streams(parts: Sequence[CodedStreams], device: torch.device) -> DeviceStreams:
+    """Streams of all rows of all parts, in order, on a device."""
+    states = np.zeros((sum(len(coded.states) for coded in parts), MAX_LANES), dtype=np.uint32)
+    row = 0
+    for coded in parts:
+        rows, lanes = coded.states.shape
+        states[row : row + rows, :lanes] = coded.states
+        row += rows
+    num_words, words, num_escapes, escapes = (
+        np.concatenate([getattr(coded, name) for coded in parts])
+        for name in ("num_words", "words", "num_escapes", "escapes")
+    )
     return DeviceStreams(
         torch.from_numpy(states).to(device),
-        coded.num_words,
-        torch.from_numpy(coded.words).to(device),
-        coded.num_escapes,
-        torch.from_numpy(coded.escapes).to(device),
+        num_words,
+        torch.from_numpy(words).to(device),
+        num_escapes,
+        torch.from_numpy(escapes).to(device),
     )
 
 

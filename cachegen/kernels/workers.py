@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -43,6 +44,13 @@ def work_in_slices(work: Callable[[slice], None], count: int, size: int) -> None
     """Have ``work`` done on slices of ``size`` items that cover ``0..count-1``, one after the other."""
     for first in range(0, count, size):
         work(slice(first, min(first + size, count)))
+
+
+def share_among_threads(work: Callable[[slice], None], count: int) -> None:
+    """Have ``work`` done on slices that cover ``0..count-1``, one for each thread."""
+    threads = min(torch.get_num_threads(), count)
+    edges = [count * i // threads for i in range(threads + 1)]
+    map_in_threads(work, [slice(first, end) for first, end in pairwise(edges)])
 
 
 def _work_share(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

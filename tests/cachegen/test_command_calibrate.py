@@ -9,6 +9,9 @@ import cachegen.own_text
 from cachegen import ENCODINGS, LanguageModel, calibration_texts, load_profile
 from cachegen.cli import main
 from cachegen.codecs import CODECS
+from cachegen.commands.calibrate import _warn
+from cachegen.encoding import Encoding
+from cachegen.held_out import HeldOutRow
 from cachegen.held_out_text import held_out_text
 
 
@@ -38,6 +41,22 @@ def test_every_level_of_every_codec_with_tables_is_checked_on_unseen_text(model_
     bits = [float(rows[f"transform-{level}"][0]) for level in (0, 7)]
     assert kl[0] <= kl[1]
     assert bits[0] > bits[1]
+
+
+def row(kl):
+    return HeldOutRow(Encoding("transform", 0), 1, 1.0, 16.0, kl, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("kl", [4e-4, float("nan")])
+def test_a_near_lossless_level_that_harms_more_is_warned_of(kl, capsys):
+    _warn([row(kl)])
+    assert f"warning: KL on held-out text is above 0.0003 nats: transform-0 {kl:.3g}; " in capsys.readouterr().err
+
+
+def test_one_that_does_not_is_not(capsys):
+    _warn([row(3e-4)])
+    _warn([])
+    assert capsys.readouterr().err == ""
 
 
 def test_the_transform_can_be_left_out(model_files, texts, tmp_path, capsys):

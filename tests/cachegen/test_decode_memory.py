@@ -1,11 +1,14 @@
 """Decoding one chunk takes at most 1.25 times its output beside the output, as the kernel counts it."""
 
+import numpy as np
 import pytest
 import torch
 from checks import IDENTITY, identity_of, make_chunk
 
 from cachegen.benchmark.peak_memory import decode_peak_bytes
 from cachegen.codecs.base import DECODE_MEMORY
+from cachegen.codecs.cachegen import SECTION_DELTA_STREAMS
+from cachegen.container import unpack
 from cachegen.encoding import CODEC_LEVELS, Encoding
 from cachegen.kv import KVShape
 from cachegen.pipeline import encode_chunk
@@ -30,15 +33,56 @@ def contexts(tmp_path_factory):
     return folder, kv, profile
 
 
-@pytest.mark.parametrize("encoding", FINEST, ids=str)
-def test_decoding_takes_at_most_a_quarter_more_than_its_output_again(encoding, contexts):
-    folder, kv, profile = contexts
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory, contexts):
+    """A profile of contexts in which one channel of each head has all the energy."""
+    folder = tmp_path_factory.mktemp("narrow")
+    kv = contexts[1] * 0.02
+    kv[..., 0] = contexts[1][..., 0] * 4
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
+    builder.add(kv)
+    profile = builder.build()
+    save_profile(profile, folder / "profile")
+    return folder, contexts[1], profile
+
+
+def peak_of(encoding, folder, kv, profile):
+    """Peak beside the output of decoding 1,024 tokens, and the container."""
     paths = {tokens: folder / f"{encoding}-{tokens}" for tokens in (20, 1024)}
     for tokens, path in paths.items():
         path.write_bytes(encode_chunk(kv[:, :, :tokens], encoding, identity_of(profile), profile, 0))
-    output_bytes = kv[:, :, :1024].nbytes
     peak = decode_peak_bytes(paths[1024], paths[20], folder / "profile")
-
     assert peak is not None
+    return peak, paths[1024].read_bytes()
+
+
+@pytest.mark.parametrize("encoding", FINEST, ids=str)
+def test_decoding_takes_at_most_a_quarter_more_than_its_output_again(encoding, contexts):
+    folder, kv, profile = contexts
+    output_bytes = kv[:, :, :1024].nbytes
+    peak, _ = peak_of(encoding, folder, kv, profile)
+
     # the streams as read from the file are part of it
     assert peak <= DECODE_MEMORY * output_bytes + SLACK_BYTES, f"{peak / output_bytes:.2f} times the output"
+
+
+def test_a_chunk_of_exact_tokens_alone_takes_no_more(narrow):
+    _, kv, _ = narrow
+    output_bytes = kv[:, :, :1024].nbytes
+    peak, container = peak_of(Encoding("transform", 0), *narrow)
+
+    assert len(container) > output_bytes
+    assert peak <= DECODE_MEMORY * output_bytes + SLACK_BYTES, f"{peak / output_bytes:.2f} times the output"
+
+
+def test_a_chunk_of_mostly_escapes_takes_their_four_bytes_each_beside_that(narrow):
+    _, kv, _ = narrow
+    output_bytes = kv[:, :, :1024].nbytes
+    peak, container = peak_of(Encoding("cachegen", 0), *narrow)
+    body = unpack(container).sections[SECTION_DELTA_STREAMS]
+    directory = np.frombuffer(body, "<u4", 2 * SHAPE.rows, 8).reshape(-1, 2)
+    escapes = int(directory[:, 1].sum())
+
+    assert escapes > kv[:, :, :1024].numel() / 3
+    bound = DECODE_MEMORY * output_bytes + 4 * escapes + SLACK_BYTES
+    assert peak <= bound, f"{peak / output_bytes:.2f} times the output"

@@ -10,10 +10,13 @@ import torch
 from checks import backends, make_chunk, make_profile, same_bits
 from triton_device import DEVICE, MARK, many_lanes  # noqa: F401 - a fixture
 
+from bench.gpu import Container
 from bench.gpu_codecs import CachegenBatch, TransformBatch
 from cachegen.codecs.cachegen import as_rows
+from cachegen.encoding import Encoding
 from cachegen.kernels import anchor
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
+from cachegen.pipeline import decode_chunk
 
 pytestmark = [*MARK, pytest.mark.usefixtures("many_lanes")]
 LAYERS, HEADS, DIM, TOKENS = 1, 2, 4, 12
@@ -55,6 +58,19 @@ def test_a_batch_of_the_transform_decodes_within_what_its_level_quantizes(level)
                 # half a step, and products in bfloat16
                 largest = float(wanted.abs().max())
                 assert error.abs().max() <= GRID_STEPS[LEVEL_PLACES[level]] / 2 + 2**-6 * largest
+
+
+@pytest.mark.parametrize("encoding", [Encoding("cachegen", 1), Encoding("transform", 3)], ids=str)
+def test_a_container_decodes_to_what_the_library_makes_of_it(encoding):
+    profile, kv = make_profile(LAYERS, HEADS, DIM), chunks()[0]
+    call = Container(profile, encoding, DEVICE)
+    out = torch.empty_like(kv)
+    data = call.encode(kv)
+    call.decode(data, out)
+
+    assert torch.equal(out, decode_chunk(data, profile, device=DEVICE).kv)
+    exact = 4 if encoding.codec == "transform" else 0
+    assert same_bits(out[:, :, :exact].cpu(), kv[:, :, :exact].cpu())
 
 
 def test_the_bench_says_that_it_needs_a_gpu(tmp_path):

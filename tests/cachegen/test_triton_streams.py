@@ -61,12 +61,12 @@ def test_one_launch_codes_rows_of_unlike_shapes_and_lanes():
     flat = put(np.concatenate([part.ravel() for part in parts]))
     coded = triton_streams.encode(flat, plan, uploaded)
     assert sorted(set(plan.lanes)) == [1, 4, 32]
-    assert torch.equal(triton_streams.decode(coded, plan, uploaded), flat)
+    assert torch.equal(triton_streams.decode(coded, plan, uploaded, str), flat)
     for first, end, part, table in ((0, 2, parts[0], tables[0]), (2, 3, parts[1], tables[1])):
         alone = triton_streams.download_streams(coded.part(first, end), int(plan.lanes[first]))
         expected = backends()[1].encode_streams(part, table)
         assert all(np.array_equal(getattr(alone, name), getattr(expected, name)) for name in FIELDS)
-        decoded = triton_streams.decode(coded.part(first, end), plan.part(first, end), uploaded, first)
+        decoded = triton_streams.decode(coded.part(first, end), plan.part(first, end), uploaded, str)
         assert np.array_equal(decoded.cpu().numpy(), part.ravel())
 
 
@@ -114,7 +114,7 @@ def decode_among(coded, tables, fill):
     uploaded = upload_tables([tables], DEVICE)
     rows, lanes = coded.states.shape
     plan = triton_streams.plan_rows(uploaded, np.arange(rows), np.full(rows, 30), np.full(rows, lanes))
-    streams = triton_streams.upload_streams(coded, DEVICE)
+    streams = triton_streams.upload_streams([coded], DEVICE)
     _, words = inside(coded.words, fill)
     _, escapes = inside(coded.escapes, fill)
     buffer, symbols = inside(np.zeros(plan.num_symbols, dtype=np.int32), fill)

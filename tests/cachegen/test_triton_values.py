@@ -1,5 +1,7 @@
 """Quantization and its inverse by the GPU kernels: the reference's bits, from and to caches of any layout."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 from triton_device import DEVICE, MARK, gpu_backend, put
 
 from cachegen.codecs.cachegen import as_rows
-from cachegen.codecs.equal_harm import Backward
-from cachegen.kernels import anchor, triton_anchor, triton_restore
+from cachegen.kernels import anchor, triton_anchor
+from cachegen.kernels.base import Turns
 from cachegen.kernels.uniform import GRID_STEPS
 
 pytestmark = MARK
@@ -109,15 +111,13 @@ def test_counts_add_up_to_the_same_numbers(tokens):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("half", [0, 1])
-def test_products_are_restored_to_what_the_codec_makes_of_them(half, dtype):
+def test_every_backend_restores_products_alike(half, dtype):
     transform = make_profile(3, 2, 6).tables.transform
     rotary, first_token = transform.rotary, 40
     coded = np.array([3, 0, 1, 4, 8, 5])
     steps = np.array(GRID_STEPS[:6])
     first_head, heads = 1, 4
     x = torch.randn(len(coded), heads * 6, generator=torch.Generator().manual_seed(0)) * 20
-    wanted = torch.zeros(3, 2, 9, 2, 6, dtype=dtype)
-    Backward(transform, first_token, coded, steps).restore(x.clone(), half, first_head, slice(None), wanted)
 
     parts = x.to(DEVICE).view(len(coded), heads, 6).transpose(0, 1)
     factors = torch.ones(6)
@@ -126,28 +126,24 @@ def test_products_are_restored_to_what_the_codec_makes_of_them(half, dtype):
         parts = torch.bmm(parts, transform.inverse_key_roots[first_head : first_head + heads].to(DEVICE))
         cos, sin = (torch.stack(each) for each in zip(*_factors(rotary, first_token + coded), strict=True))
         kinds = put(np.repeat(rotary.of_layer, 2).astype(np.int32))
-        turns = triton_restore.Turns(cos.to(DEVICE), sin.to(DEVICE), put(rotary.partners.astype(np.int32)), kinds)
+        turns = Turns(cos.to(DEVICE), sin.to(DEVICE), put(rotary.partners.astype(np.int32)), kinds)
     else:
         factors = factors / torch.from_numpy(np.repeat(transform.value_scales, 2))
+    arguments = (put(steps.astype(np.float32)), factors.to(DEVICE), put(transform.means[half]).view(6, 6))
     cache = torch.zeros(3, 2, 9, 6, dtype=dtype, device=DEVICE)
-    means = put(transform.means[half]).view(6, 6)
-    triton_restore.restore(
-        parts,
-        first_head,
-        put(steps.astype(np.float32)),
-        factors.to(DEVICE),
-        means,
-        turns,
-        put(coded),
-        cache.transpose(1, 2),
-    )
+    gpu_backend().restore(parts, first_head, *arguments, turns, put(coded), cache.transpose(1, 2))
+    on_host = [part.cpu() for part in arguments]
+    turns_on_host = turns and Turns(*(getattr(turns, field.name).cpu() for field in fields(turns)))
+    wanted, numba = (torch.zeros(3, 9, 2, 6, dtype=dtype) for _ in range(2))
+    for backend, out in zip(backends(), (wanted, numba), strict=True):
+        backend.restore(parts.cpu(), first_head, *on_host, turns_on_host, torch.from_numpy(coded), out)
 
     # sums in another order: a few float32 roundings of the largest term, and one more rounding to the dtype
     largest = float(wanted.abs().max())
     tolerance = 8 * torch.finfo(torch.float32).eps + torch.finfo(dtype).eps
-    found = cache.cpu().transpose(1, 2).float()
-    assert (found - wanted[:, half].float()).abs().max() <= tolerance * largest
-    assert torch.equal(found == 0, wanted[:, half] == 0)
+    for found in (cache.cpu().transpose(1, 2), numba):
+        assert (found.float() - wanted.float()).abs().max() <= tolerance * largest
+        assert torch.equal(found == 0, wanted == 0)
 
 
 def _factors(rotary, positions):
