@@ -63,6 +63,10 @@ class Hosts:
         self._processes.append(process)
         return process
 
+    def process_ids(self) -> list[int]:
+        """Return the ids of the processes started by ``popen``; unless told otherwise each leads its own session."""
+        return [process.pid for process in self._processes]
+
     def end_processes(self) -> None:
         """End every process started by ``popen`` that is still running, and reap it."""
         running = [process for process in self._processes if process.poll() is None]

@@ -39,12 +39,13 @@ def say(text):
 
 def replay(kind, duration_s, speed):
     from testbed.fidelity import judge, summarize
+    from testbed.link_settings import LinkSettings
     from testbed.network import EmulatedNetwork
     from testbed.replay import LinkReplay
     from testbed.sampler import LinkSampler
     from testbed.trace import load_trace
 
-    with EmulatedNetwork(delay_ms=10) as network:
+    with EmulatedNetwork(link=LinkSettings(delay_ms=10)) as network:
         server = network.popen("storage", [sys.executable, __file__, "serve"], stdout=-1)
         server.stdout.readline()
         sampler, replaying = LinkSampler(network.read_link), LinkReplay(FaultyLink(network, float(speed)))
@@ -120,9 +121,10 @@ def wait(grace_s):
 
 def traced_delay():
     """Print round trips at the delays that set_delay gives, and the rates that set_rate gives."""
+    from testbed.link_settings import LinkSettings
     from testbed.network import EmulatedNetwork
 
-    with EmulatedNetwork(delay_ms=5, initial_rate_mbps=8) as network:
+    with EmulatedNetwork(link=LinkSettings(delay_ms=5), initial_rate_mbps=8) as network:
         before_ms = statistics.median(network.ping_ms(9))
         network.set_delay(25)
         after_ms = statistics.median(network.ping_ms(9))
