@@ -106,6 +106,11 @@ class RunConfig:
         """All settings, as JSON can hold them."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, settings: dict[str, Any]) -> "RunConfig":
+        """Settings out of ``config.json``."""
+        return cls(**{**settings, "methods": tuple(settings["methods"])})
+
     @property
     def link(self) -> LinkSettings:
         """The link, apart from its trace."""

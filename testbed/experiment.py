@@ -200,8 +200,7 @@ def main(argument: str) -> int:
     interrupt_on_supervisor_exit()
     job = json.loads(argument)
     try:
-        job["config"]["methods"] = tuple(job["config"]["methods"])
-        return run_experiment(RunConfig(**job["config"]), Path(job["runs"]), job["command"])
+        return run_experiment(RunConfig.from_json(job["config"]), Path(job["runs"]), job["command"])
     except CachegenError as error:
         sys.stderr.write(f"testbed: {error}\n")
         return EXIT_REFUSED

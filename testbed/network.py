@@ -169,6 +169,11 @@ class EmulatedNetwork:
         assert self._reader is not None  # made in __init__
         return self._reader.read()
 
+    def uplink_bytes(self) -> int:
+        """Return the bytes that the shaped way back has put on the line."""
+        counters, _ = self._shapers[1].read()
+        return counters.sent_bytes
+
     def delay_report(self) -> dict[str, Any]:
         """Return frames passed, lost and dropped behind the shaper; from the relay also how late they left (ms)."""
         assert self._delay is not None  # made in __init__
