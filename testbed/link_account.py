@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from testbed.link_settings import FRAME_BYTES
 from testbed.replay import ReplayLog
-from testbed.sampler import LinkSamples
+from testbed.sampler import LinkSamples, append_reading, empty_samples
 from testbed.trace import BYTES_PER_MBIT
 
 ROW_S = 0.1
@@ -126,6 +126,7 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
         return []
     planned = PlannedLink(log, delay_s)
     spans = _without(busy_spans(samples, log.origin_s, end_s), planned.unfit_s())
+    line = _changes(samples)
     rows = []
     count = 0
     # a product, not a running sum, and no sliver of a last row
@@ -140,7 +141,7 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
                 delivered_bytes=_delivered(samples, planned, start_s, stop_s),
                 busy_s=sum(b - a for a, b in inside),
                 busy_capacity_bytes=sum(_capacity(planned, a, b) for a, b in inside),
-                busy_delivered_bytes=sum(_delivered(samples, planned, a, b) for a, b in inside),
+                busy_delivered_bytes=sum(_delivered(line, planned, a, b) for a, b in inside),
             )
         )
         count += 1
@@ -226,6 +227,19 @@ def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> tu
 
 def _capacity(planned: PlannedLink, start_s: float, end_s: float) -> float:
     return planned.capacity_until(end_s) - planned.capacity_until(start_s)
+
+
+def _changes(samples: LinkSamples) -> LinkSamples:
+    """The samples that found more bytes than the one before.
+
+    A busy line carries the bits of a frame all the time between two arrivals: so a slow one's bytes are spread over
+    it, where all samples together would have them arrive at once.
+    """
+    chosen = empty_samples()
+    for i in range(len(samples)):
+        if i == 0 or samples.received_bytes[i] != samples.received_bytes[i - 1]:
+            append_reading(chosen, samples.reading(i))
+    return chosen
 
 
 def _delivered(samples: LinkSamples, planned: PlannedLink, start_s: float, end_s: float) -> float:

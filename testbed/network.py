@@ -20,7 +20,7 @@ from testbed.kernel_probe import KernelSupport, probe_kernel
 from testbed.link_reader import LinkReader
 from testbed.link_settings import LinkSettings
 from testbed.netem import NetemDelay
-from testbed.offloads import set_receive_offload
+from testbed.offloads import set_joining, stop_segmenting
 from testbed.relay_delay import RelayDelay
 from testbed.sampler import LinkReading
 from testbed.shaper import BURST_RULE, Shaper
@@ -247,11 +247,12 @@ class EmulatedNetwork:
         ways = (self._link.down, self._link.up)
         if backend == NetemDelay.name:
             return NetemDelay(lambda argv: self._hosts.run(node, argv), interfaces, ways)
+        for host in self._hosts.names():
+            for interface in self._hosts.interfaces(host):
+                stop_segmenting(self._hosts, host, interface)
         for interface in interfaces:
-            self._hosts.run(node, ["ip", "link", "set", "dev", interface, "gso_max_segs", "1"])
             # joined frames would be lost or delayed as one
-            joins = all(way.is_exact for way in ways)
-            set_receive_offload(interface, self._hosts.namespace(node), joins)
+            set_joining(self._hosts, node, interface, on=all(way.is_exact for way in ways))
         return RelayDelay(lambda argv, **kw: self._hosts.popen(node, argv, **kw), interfaces, ways)
 
 
