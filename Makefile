@@ -7,16 +7,19 @@ BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate bench test check fuzz
+.PHONY: help setup emulate selftest bench test test-netem check fuzz
 
 help:            ## print this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 setup:           ## system packages, .venv, model and profile; nothing to do the second time
 	@$(PYTHON) testbed/bootstrap.py
 
 emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags in ARGS="--slo-ms 3000"
 	@$(PYTHON) testbed/run.py --trace '$(TRACE)' $(ARGS)
+
+selftest: setup  ## how exact the emulated link is on this machine; 3 minutes, or ARGS=--quick; runs/selftest.json
+	@$(VENV_PYTHON) -m testbed.selftest $(ARGS)
 
 bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/results.md; minutes
 	@test -r '$(BENCH_TEXT)' || { echo 'make bench: no $(BENCH_TEXT), which Debian and Ubuntu have; BENCH_TEXT=FILE names another text' >&2; exit 2; }
@@ -26,6 +29,9 @@ bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/r
 test:            ## all tests
 	@$(PYTHON) testbed/bootstrap.py --tests
 	$(VENV_PYTHON) -m pytest $(ARGS)
+
+test-netem: setup ## tests of the netem backend in a guest kernel that has it (needs user-mode-linux); minutes
+	$(VENV_PYTHON) tests/guest/boot.py
 
 check: setup     ## formatting, lint and types
 	$(VENV_PYTHON) -m ruff format --check .

@@ -151,7 +151,8 @@ class EmulatedNetwork:
         """Return the round-trip times from sender to receiver, in ms, of the pings that were answered."""
         target = self._wiring.ip(self._wiring.receiver)
         command = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", str(PING_PATIENCE_S), target]
-        answers = self._hosts.run(self._wiring.sender, command).split("time=")[1:]
+        # 1: none was answered
+        answers = self._hosts.run(self._wiring.sender, command, good=(0, 1)).split("time=")[1:]
         return [float(answer.split()[0]) for answer in answers]
 
     def set_rate(self, rate_mbps: float) -> float:

@@ -58,6 +58,7 @@ ONLY_IN = {
     "constriction": {"cachegen/benchmark/coders.py"},
     "zstandard": {"cachegen/benchmark/lossless.py"},
     "aiohttp": {"cachegen/server/", "cachegen/sources/"},
+    "scapy": {"testbed/packets/frames.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.
 PURE = {"torch", "numpy", "aiohttp", "socket", "time", "asyncio", "threading"}

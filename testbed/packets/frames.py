@@ -56,10 +56,14 @@ def read_frames(path: Path) -> Iterator[Frame]:
         The file is missing or no capture of Ethernet frames, or a frame of it is cut within its headers.
     """
     try:
-        reader = RawPcapReader(str(path))
-    except (OSError, Scapy_Exception) as error:
-        raise InvalidInputError(f"{path}: no capture can be read: {error}") from error
-    with reader:
+        file = path.open("rb")
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
+    with file:
+        try:
+            reader = RawPcapReader(file)  # type: ignore[arg-type]  # its hint leaves out the open file it takes
+        except (EOFError, Scapy_Exception) as error:
+            raise InvalidInputError(f"{path}: no capture can be read: {error}") from error
         fraction = 1e-9 if getattr(reader, "nano", False) else 1e-6
         for number, (data, stamp) in enumerate(reader, start=1):
             try:
