@@ -11,11 +11,11 @@ import argparse
 import ctypes
 import json
 import mmap
-import os
 import select
 import socket
 import struct
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +29,7 @@ SO_ATTACH_FILTER = 26
 BPF_RETURN = 0x06
 ETH_P_ALL = 3
 BLOCK_BYTES, BLOCKS, RETIRE_MS = 1 << 20, 32, 50
+DRAIN_TIMEOUT_S = 5.0
 FRAME_SLOT_BYTES = 2048  # only its product with the number of slots counts in this version of the ring
 BLOCK_IS_OURS = 1
 # struct tpacket_block_desc: version, private offset, status, frames, offset of the first
@@ -48,12 +49,13 @@ class Ring:
     def __init__(self, interface: str) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
-        self._cut()
+        self._attach(SNAPLEN)
         slots = BLOCK_BYTES * BLOCKS // FRAME_SLOT_BYTES
         wanted = struct.pack("=7I", BLOCK_BYTES, BLOCKS, FRAME_SLOT_BYTES, slots, RETIRE_MS, 0, 0)
         self._socket.setsockopt(SOL_PACKET, PACKET_RX_RING, wanted)
         self._map = mmap.mmap(self._socket.fileno(), BLOCK_BYTES * BLOCKS)
         self._next = 0
+        self._seen = self._dropped = 0
         self._socket.bind((interface, ETH_P_ALL))
 
     def fileno(self) -> int:
@@ -77,16 +79,22 @@ class Ring:
         self._next = (self._next + 1) % BLOCKS
         return records
 
-    def dropped(self) -> int:
-        """Return how many frames found the ring full; reading resets the count."""
-        # struct tpacket_stats_v3: frames, drops, freezes
-        _, drops, _ = struct.unpack("=III", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 12))
-        return int(drops)
+    def stop_hearing(self) -> None:
+        """Let no further frame in; those that are in the ring stay."""
+        self._attach(0)
 
-    def _cut(self) -> None:
-        """Let the kernel copy no more than the headers."""
+    def counts(self) -> tuple[int, int]:
+        """Return how many frames were put into the ring so far, and how many found it full."""
+        # struct tpacket_stats_v3: frames, full ring or not; drops; freezes. Reading resets all three.
+        seen, drops, _ = struct.unpack("=III", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 12))
+        self._seen += seen - drops
+        self._dropped += drops
+        return self._seen, self._dropped
+
+    def _attach(self, length: int) -> None:
+        """Let the kernel copy no more than so many bytes of a frame; with 0, no frame at all."""
         # struct sock_filter: code, jump if true, jump if false, value; struct sock_fprog: length, pointer
-        program = ctypes.create_string_buffer(struct.pack("=HBBI", BPF_RETURN, 0, 0, SNAPLEN), 8)
+        program = ctypes.create_string_buffer(struct.pack("=HBBI", BPF_RETURN, 0, 0, length), 8)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program)))
 
 
@@ -114,21 +122,28 @@ def capture(interface: str, path: Path) -> dict[str, int]:
     with path.open("wb") as file:
         target = PcapFile(file)
         _say({"ready": True})
-        ending = False
         while True:
-            records = ring.take_block()
-            if records:
+            if records := ring.take_block():
                 target.add(records)
                 continue
-            if ending:
-                break
             readable, _, _ = select.select([ring, sys.stdin], [], [])
             if sys.stdin in readable:
-                os.read(sys.stdin.fileno(), 1)
-                # what is in the block that is being filled comes when that is old enough
-                ending = True
-                select.select([ring], [], [], 3 * RETIRE_MS / 1e3)
-    return {"written": target.written, "dropped": ring.dropped(), "unwritten": target.unwritten}
+                break
+        ring.stop_hearing()
+        _drain(ring, target)
+        held, dropped = ring.counts()
+    taken = target.written + target.unwritten
+    return {"written": target.written, "dropped": dropped + held - taken, "unwritten": target.unwritten}
+
+
+def _drain(ring: Ring, target: PcapFile) -> None:
+    """Take what is still in the ring; the kernel hands a block over when it is full or old enough."""
+    deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+    while target.written + target.unwritten < ring.counts()[0] and time.monotonic() < deadline_s:
+        if records := ring.take_block():
+            target.add(records)
+        else:
+            select.select([ring], [], [], RETIRE_MS / 1e3)
 
 
 def _say(message: Mapping[str, object]) -> None:
