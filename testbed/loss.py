@@ -5,7 +5,7 @@ import random
 
 from testbed.link_settings import Way
 
-# Chance that a sound link is called wrong by its losses: about one in 30,000 runs.
+# Four standard deviations: a sound link is called wrong by its losses in one of about 16,000 runs.
 _DEVIATIONS = 4.0
 
 
