@@ -13,12 +13,12 @@ from testbed.loss import loss_tolerance
 from testbed.network import EmulatedNetwork
 from testbed.selftest.cases import DELAY_MS, RateCase, constant, lte, outages, rate_cases
 from testbed.selftest.flows import FlowRun, run_flow, run_sender, start_sink
+from testbed.selftest.summary import tenth_errors
 from testbed.trace import BYTES_PER_MBIT
 
 LIMITS = FidelityLimits()
 # Between these accuracy is demanded; beyond, a line says how it is and fails nothing.
 LEAST_MBPS, MOST_MBPS = 5.0, 500.0
-_FULL_ROW_S = 0.08
 _DELAYS_MS = (1.0, 5.0, 25.0, 45.0)  # ping shows whole milliseconds from 100 on
 _LOAD_PER_CORE = 3
 
@@ -47,8 +47,7 @@ def measure_rate(case: RateCase) -> Line:
     """How far the delivered bytes are from the trace, per tenth of a second in which a queue stood."""
     link = LinkSettings(delay_ms=DELAY_MS, queue_bytes=case.queue_bytes)
     run = run_flow(case.trace, case.flow, case.duration_s, link)
-    rows = [row for row in link_rows(run.samples, run.log, link.counted_delay_s) if row.busy_s >= _FULL_ROW_S]
-    errors = [abs(row.busy_delivered_bytes / row.busy_capacity_bytes - 1) for row in rows]
+    errors = tenth_errors(link_rows(run.samples, run.log, link.counted_delay_s))
     late_ms = [(step.applied_s - step.planned_s) * 1e3 for step in run.log.steps]
     figures = {
         "shape": case.shape,
@@ -64,7 +63,7 @@ def measure_rate(case: RateCase) -> Line:
     }
     what = f"{case.shape} {case.trace.name} Mbit/s, {case.flow}"
     demanded = case.low_mbps >= LEAST_MBPS and case.high_mbps <= MOST_MBPS
-    if len(errors) < 5:
+    if not errors:
         return Line(what, "this machine cannot fill the link", not demanded, figures)
     mean, p95 = figures["error_mean"], figures["error_p95"]
     within = mean <= LIMITS.rate_error_fine and not figures["drops"]

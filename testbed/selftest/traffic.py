@@ -16,10 +16,11 @@ import time
 
 PORT = 9100
 PIECE_BYTES = 1 << 16
-DATAGRAM_BYTES = 1472  # with its headers the largest frame
+# IP makes eight full frames of it: a program that hands over each frame by itself is slower than a fast link
+DATAGRAM_BYTES = 8 * 1480 - 8
 SO_SNDBUFFORCE = 32
 CONNECT_TIMEOUT_S = 20.0
-NICE = -10
+NICE = -20
 
 
 def sink() -> None:

@@ -1,7 +1,10 @@
 """The selftest's figures become the limits within which results can be trusted."""
 
+import pytest
+
+from testbed.link_account import LinkRow
 from testbed.selftest.cases import FLOWS, lte, outages, rate_cases, steps
-from testbed.selftest.summary import trusted_rates
+from testbed.selftest.summary import tenth_errors, trusted_rates
 from testbed.trace import load_trace
 
 
@@ -39,3 +42,22 @@ def test_made_traces_hold_the_rates_they_name():
     assert [steps(5, 50).rate_at_mbps(time_s) for time_s in (0.2, 0.7, 1.2)] == [50, 5, 50]
     assert [outages(20).rate_at_mbps(time_s) for time_s in (0.7, 1.2, 1.7, 2.2)] == [20, 0, 0, 20]
     assert lte(10).rate_at_mbps(30) == 10 * load_trace("lte").rate_at_mbps(30)
+
+
+def row(index, delivered, busy_s=0.0):
+    return LinkRow(index * 0.1, 0.1, 100.0, delivered, busy_s, 100.0 * busy_s / 0.1, delivered * busy_s / 0.1)
+
+
+def test_tenths_with_a_queue_throughout_are_compared_and_no_others():
+    rows = [row(i, 90.0) for i in range(10)] + [row(i, 101.0, busy_s=0.1) for i in range(10, 16)]
+
+    assert tenth_errors(rows) == pytest.approx([0.01] * 6)
+
+
+def test_a_fast_link_without_a_visible_queue_counts_if_all_of_it_is_what_the_trace_allowed():
+    beginning = [row(i, 20.0) for i in range(10)]
+    full = [row(i, 100.4) for i in range(10, 30)]
+
+    assert tenth_errors([*beginning, *full]) == pytest.approx([0.004] * 19)
+    assert tenth_errors([*beginning, *(row(i, 97.0) for i in range(10, 30))]) == []
+    assert tenth_errors([]) == []
