@@ -9,10 +9,10 @@ BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate virtual bench compare test check fuzz
+.PHONY: help setup emulate virtual selftest bench compare test test-netem check fuzz
 
 help:            ## print this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 setup:           ## system packages, .venv, model and profile; nothing to do the second time
 	@$(PYTHON) testbed/bootstrap.py
@@ -23,6 +23,9 @@ emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags
 virtual: setup   ## the controllers over all traces, objectives and lengths on a virtual clock: runs/virtual
 	@rm -rf runs/virtual
 	$(VENV_PYTHON) -m testbed.virtual_run -o runs/virtual $(ARGS)
+
+selftest: setup  ## how exact the emulated link is on this machine; 3 minutes, or ARGS=--quick; runs/selftest.json
+	@$(VENV_PYTHON) -m testbed.selftest $(ARGS)
 
 bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/results.md; minutes
 	@test -r '$(BENCH_TEXT)' || { echo 'make bench: no $(BENCH_TEXT), which Debian and Ubuntu have; BENCH_TEXT=FILE names another text' >&2; exit 2; }
@@ -35,6 +38,9 @@ compare: setup   ## whether the runs in NEW=runs/b regressed against those in BA
 test:            ## all tests
 	@$(PYTHON) testbed/bootstrap.py --tests
 	$(VENV_PYTHON) -m pytest $(ARGS)
+
+test-netem: setup ## tests of the netem backend in a guest kernel that has it (needs user-mode-linux); minutes
+	$(VENV_PYTHON) tests/guest/boot.py
 
 check: setup     ## formatting, lint and types
 	$(VENV_PYTHON) -m ruff format --check .

@@ -51,7 +51,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     link = parser.add_argument_group("link")
     link.add_argument("--topology", default="single_link", help="of the network (default: %(default)s)")
     link.add_argument("--delay-ms", type=float, default=20.0, help="one-way delay (default: %(default)g)")
+    link.add_argument("--jitter-ms", type=float, default=0.0, help="each frame's delay is off by up to this much")
+    link.add_argument(
+        "--loss", type=_share, default=0.0, metavar="SHARE", help="of frames, as 1%% or 0.01 (default: 0)"
+    )
+    link.add_argument(
+        "--loss-burst", type=float, default=1.0, metavar="FRAMES", help="mean length of a loss (default: %(default)g)"
+    )
     link.add_argument("--queue-bytes", type=int, default=256_000, help="bottleneck's queue (default: %(default)s)")
+    link.add_argument(
+        "--queue-discipline", default="bfifo", metavar="NAME", help="bfifo, codel or fq_codel (default: %(default)s)"
+    )
+    link.add_argument("--uplink-mbps", type=float, help="constant rate of the way back (default: not limited)")
+    link.add_argument("--uplink-delay-ms", type=float, help="one-way delay of the way back (default: --delay-ms)")
+    link.add_argument("--uplink-loss", type=_share, metavar="SHARE", help="on the way back (default: --loss)")
+    link.add_argument("--pcap", action="store_true", help="keep every frame's headers, for python -m testbed.packets")
 
     faults = parser.add_argument_group("faults")
     faults.add_argument(
@@ -74,3 +88,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     run.add_argument("--runs", type=Path, default=ROOT / "runs", help="where run directories go (default: runs/)")
     return parser.parse_args(arguments)
+
+
+def _share(text: str) -> float:
+    """Return the share that ``1%`` or ``0.01`` means."""
+    number = text.strip()
+    return float(number[:-1]) / 100 if number.endswith("%") else float(number)

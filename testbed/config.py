@@ -8,6 +8,7 @@ from typing import Any
 
 from cachegen import InvalidInputError, UnknownNameError
 from testbed.faults.plan import parse_faults
+from testbed.link_settings import LinkSettings
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
@@ -42,8 +43,10 @@ class RunConfig:
         Name in ``testbed.topologies``.
     delay_ms : float
         One-way delay of the link.
-    queue_bytes : int
-        Room of the bottleneck's queue.
+    jitter_ms, loss, loss_burst, queue_bytes, queue_discipline, uplink_mbps, uplink_delay_ms, uplink_loss
+        Of the link, see :class:`testbed.link_settings.LinkSettings`.
+    pcap : bool
+        Whether the frames' headers are captured at both hosts.
     request_timeout_s : float
         When a request is given up; it then counts as a violation.
     seed : int
@@ -70,7 +73,15 @@ class RunConfig:
     model: str | None
     topology: str
     delay_ms: float
+    jitter_ms: float
+    loss: float
+    loss_burst: float
     queue_bytes: int
+    queue_discipline: str
+    uplink_mbps: float | None
+    uplink_delay_ms: float | None
+    uplink_loss: float | None
+    pcap: bool
     request_timeout_s: float
     seed: int
     faults: str = ""
@@ -79,12 +90,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name in ("slo_ms", "request_timeout_s"):
             self._check(name, lambda value: math.isfinite(value) and value > 0, "a positive number")
-        self._check("delay_ms", lambda value: math.isfinite(value) and 0 <= value <= 1000, "from 0 to 1000")
+        assert self.link  # its own checks
         for name in ("requests", "num_contexts"):
             self._check(name, lambda value: value >= 1, "at least 1")
         for name in ("context_tokens", "chunk_tokens"):
             self._check(name, lambda value: value >= 2, "at least 2")
-        self._check("queue_bytes", lambda value: value >= 3028, "at least 3028, two full frames")
         self._check("methods", lambda value: 0 < len(value) == len(set(value)), "distinct names, at least one")
         for name in self.methods:
             make_method(name)
@@ -103,6 +113,26 @@ class RunConfig:
     def to_json(self) -> dict[str, Any]:
         """All settings, as JSON can hold them."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, settings: dict[str, Any]) -> "RunConfig":
+        """Settings out of ``config.json``."""
+        return cls(**{**settings, "methods": tuple(settings["methods"])})
+
+    @property
+    def link(self) -> LinkSettings:
+        """The link, apart from its trace."""
+        return LinkSettings(
+            delay_ms=self.delay_ms,
+            uplink_delay_ms=self.uplink_delay_ms,
+            jitter_ms=self.jitter_ms,
+            loss=self.loss,
+            uplink_loss=self.uplink_loss,
+            loss_burst_frames=self.loss_burst,
+            queue_bytes=self.queue_bytes,
+            queue_discipline=self.queue_discipline,
+            uplink_mbps=self.uplink_mbps,
+        )
 
     @property
     def slo_s(self) -> float:

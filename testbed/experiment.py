@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import CachegenError, InvalidInputError
+from testbed.captures import Captures
 from testbed.config import RunConfig
 from testbed.console import RunView
+from testbed.cpu_account import CpuWatch
 from testbed.errors import HostError, LinkError
 from testbed.faults.run_faults import RunFaults
 from testbed.isolation import interrupt_on_supervisor_exit
@@ -55,7 +57,7 @@ class Experiment:
         self._faults = RunFaults(self._config, self._dir)
         with (
             self._faults.store_place(self._dir.store),
-            EmulatedNetwork(self._config.topology, self._config.delay_ms, self._config.queue_bytes) as network,
+            EmulatedNetwork(self._config.topology, self._config.link) as network,
         ):
             self.record.network = network.settings
             environment = self._faults.environment
@@ -64,7 +66,13 @@ class Experiment:
             self.record.inference = host.prepare(settings, self._on_message)
             server = StorageServer(network, self._dir.store, self._dir.path / "storage.log", environment)
             self._dir.publish()
-            self._serve_schedule(network, host, server)
+            captures = Captures(network, self._dir.path) if self._config.pcap else None
+            try:
+                self._serve_schedule(network, host, server)
+            finally:
+                if captures is not None:
+                    self.record.captures = captures.stop()
+            self.record.network["rtt_after_ms"] = network.round_trip_ms()
 
     def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer) -> None:
         contexts = len(self.record.inference["contexts"])
@@ -72,6 +80,7 @@ class Experiment:
         order = interleave(schedule, self._config.methods)
         sampler, replay = LinkSampler(network.read_link), LinkReplay(network)
         sampler.start()
+        watch = CpuWatch(network.sessions)
         try:
             for place, (request, method) in enumerate(order, start=1):
                 self._view.step("requests", place - 1, len(order))
@@ -83,6 +92,7 @@ class Experiment:
                 self._view.request(row, place, len(order))
             self._view.step("requests", len(order), len(order))
         finally:
+            self.record.cpu = watch.use()
             # the last frames are still on their way for one delay
             time.sleep(2 * self._config.delay_ms / 1e3)
             self.record.samples = sampler.since(0.0)
@@ -198,8 +208,7 @@ def main(argument: str) -> int:
     interrupt_on_supervisor_exit()
     job = json.loads(argument)
     try:
-        job["config"]["methods"] = tuple(job["config"]["methods"])
-        return run_experiment(RunConfig(**job["config"]), Path(job["runs"]), job["command"])
+        return run_experiment(RunConfig.from_json(job["config"]), Path(job["runs"]), job["command"])
     except CachegenError as error:
         sys.stderr.write(f"testbed: {error}\n")
         return EXIT_REFUSED

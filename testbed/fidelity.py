@@ -5,7 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from testbed.cpu_account import CpuUse
+from testbed.delay import WAY_NAMES
 from testbed.link_account import LinkRow, excess_s, link_rows
+from testbed.link_settings import FRAME_BYTES, LinkSettings
+from testbed.loss import loss_tolerance
 from testbed.replay import ReplayLog
 from testbed.sampler import LinkSamples
 
@@ -19,17 +23,27 @@ LEAST_REPLAY_S = 5.0
 
 @dataclass(frozen=True)
 class FidelityLimits:
-    """What a run may deviate and still be called valid."""
+    """What a run may deviate and still be called valid: the one place of every limit.
+
+    ``docs/fidelity.md`` says what each means and why it is what it is.
+    """
 
     rate_error_mean: float = 0.02
     rate_error_p95: float = 0.05
+    # the selftest's own, per 100 ms
+    rate_error_fine: float = 0.01
     excess_s: float = 0.02
+    rtt_error_idle_ms: float = 0.6
     rtt_error_ms: float = 2.0
     step_late_p99_ms: float = 10.0
     frame_late_p99_ms: float = 10.0
     # a delay node that stood still: too few frames to move a percentile, yet a request waited for them
     frame_late_max_ms: float = 50.0
     unexplained_drops: int = 0
+    # two that must come together: others took processors, and somebody had to wait for one
+    cpu_foreign: float = 0.10
+    cpu_pressure: float = 0.20
+    cpu_steal: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,8 @@ class LinkSummary:
         How much later than planned the replay's steps came into force.
     queue_drops : int
         Packets refused by a full queue: the congestion that the link is meant to show.
+    queue_max_bytes : int
+        The most that was seen waiting.
     capacity_bytes, delivered_bytes : float
         Sums over all replays, busy or not.
     """
@@ -65,6 +81,7 @@ class LinkSummary:
     step_late_p50_ms: float
     step_late_p99_ms: float
     queue_drops: int
+    queue_max_bytes: int
     capacity_bytes: float
     delivered_bytes: float
 
@@ -88,7 +105,7 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def summarize(samples: LinkSamples, logs: Sequence[ReplayLog], delay_s: float) -> LinkSummary:
+def summarize(samples: LinkSamples, logs: Sequence[ReplayLog], delay_s: float | None) -> LinkSummary:
     """Return how the link behaved over the replays of a run, given in order of time.
 
     Parameters
@@ -97,8 +114,8 @@ def summarize(samples: LinkSamples, logs: Sequence[ReplayLog], delay_s: float) -
         Readings over the whole run.
     logs : sequence of ReplayLog
         One for each request, say.
-    delay_s : float
-        One-way delay of the link, where a trace has none of its own.
+    delay_s : float or None
+        As for :func:`link_account.link_rows`.
     """
     rows = [row for log in logs for row in link_rows(samples, log, delay_s)]
     late_ms = [(step.applied_s - step.planned_s) * 1e3 for log in logs for step in log.steps]
@@ -111,6 +128,7 @@ def summarize(samples: LinkSamples, logs: Sequence[ReplayLog], delay_s: float) -
         step_late_p50_ms=percentile(late_ms, 0.5) if late_ms else 0.0,
         step_late_p99_ms=percentile(late_ms, 0.99) if late_ms else 0.0,
         queue_drops=samples.drops[-1] - samples.drops[0] if len(samples) else 0,
+        queue_max_bytes=max(samples.backlog_bytes, default=0),
         capacity_bytes=sum(row.capacity_bytes for row in rows),
         delivered_bytes=sum(row.delivered_bytes for row in rows),
     )
@@ -135,13 +153,14 @@ def busy_second_errors(rows: Sequence[LinkRow]) -> list[float]:
 
 def judge(
     summary: LinkSummary,
+    link: LinkSettings,
     *,
-    planned_rtt_ms: float,
-    rtt_ms: float,
+    rtt_ms: Sequence[float],
     delay_report: Mapping[str, Any],
+    cpu: CpuUse | None = None,
     limits: FidelityLimits | None = None,
 ) -> Verdict:
-    """Return whether the link was what the trace describes.
+    """Return whether the link was what the trace and the settings describe.
 
     A run whose requests never loaded the link for half a second (text alone, say) proves nothing about its
     rate: that is a note. It is a reason if much was carried, for then a queue should have stood.
@@ -150,10 +169,14 @@ def judge(
     ----------
     summary : LinkSummary
         From :func:`summarize`.
-    planned_rtt_ms, rtt_ms : float
-        Twice the one-way delay, and the smallest round trip measured.
+    link : LinkSettings
+        What was asked for.
+    rtt_ms : sequence of float
+        The smallest round trip of each time it was measured, with the link at rest: before and after the run.
     delay_report : mapping
         ``EmulatedNetwork.delay_report()`` at the end of the run; empty if there was none.
+    cpu : CpuUse, optional
+        Of the time in which requests were served.
     limits : FidelityLimits, optional
         By default those of the class.
     """
@@ -166,14 +189,62 @@ def judge(
     drops = sum(delay_report.get("drops", {}).values())
     checks = (
         (summary.excess_s * 1e3, limits.excess_s * 1e3, "ms of bytes at the peak rate arrived beyond capacity"),
-        (abs(rtt_ms - planned_rtt_ms), limits.rtt_error_ms, f"ms off the planned round trip of {planned_rtt_ms:g} ms"),
+        *((_rtt_error_ms(one, link), limits.rtt_error_ms, _rtt_words(link)) for one in rtt_ms),
         (summary.step_late_p99_ms, limits.step_late_p99_ms, "ms late: 99th percentile of the trace's steps"),
         (late_ms["p99"], limits.frame_late_p99_ms, "ms late: 99th percentile of frames leaving the delay node"),
         (late_ms["max"], limits.frame_late_max_ms, "ms late: the latest frame leaving the delay node"),
         (drops, limits.unexplained_drops, "frames lost in the delay node"),
+        # a frame that is about to leave is counted as waiting
+        (summary.queue_max_bytes, link.queue_bytes + FRAME_BYTES, "bytes waited in the queue"),
     )
     reasons += [f"{value:.4g} {what}; the limit is {limit:g}" for value, limit, what in checks if not value <= limit]
+    reasons += _judge_losses(link, delay_report)
+    if cpu is None:
+        notes.append("the processors were not watched")
+    else:
+        reasons += judge_cpu(cpu, limits)
     return Verdict("INVALID" if reasons else "VALID", tuple(reasons), tuple(notes))
+
+
+def judge_cpu(cpu: CpuUse, limits: FidelityLimits) -> list[str]:
+    """Return why the processors were not the run's own; nothing if they were."""
+    reasons = []
+    # without an account of pressure, processors that were never idle say as much
+    pressure = (1.0 if cpu.idle < limits.cpu_steal else 0.0) if cpu.pressure is None else cpu.pressure
+    if cpu.foreign > limits.cpu_foreign and pressure > limits.cpu_pressure:
+        reasons.append(
+            f"the processors were starved: other programs took {cpu.foreign:.0%} of them while some program waited for "
+            f"one {pressure:.0%} of the time; the limits are {limits.cpu_foreign:.0%} and {limits.cpu_pressure:.0%}"
+        )
+    if cpu.steal > limits.cpu_steal:
+        reasons.append(
+            f"the processors were starved: the machine below took {cpu.steal:.0%} of them; "
+            f"the limit is {limits.cpu_steal:.0%}"
+        )
+    return reasons
+
+
+def _rtt_error_ms(rtt_ms: float, link: LinkSettings) -> float:
+    """How far a smallest round trip lies outside of what delay and jitter allow."""
+    # NaN stays NaN, and is no match for any limit
+    distance_ms = abs(rtt_ms - link.rtt_ms)
+    return distance_ms if math.isnan(distance_ms) else max(0.0, distance_ms - 2 * link.jitter_ms)
+
+
+def _rtt_words(link: LinkSettings) -> str:
+    jitter = f" ± {2 * link.jitter_ms:g}" if link.jitter_ms else ""
+    return f"ms off the planned round trip of {link.rtt_ms:g}{jitter} ms"
+
+
+def _judge_losses(link: LinkSettings, delay_report: Mapping[str, Any]) -> list[str]:
+    """Reasons about frames lost on purpose: too many or too few to be chance."""
+    reasons = []
+    for name, way in zip(WAY_NAMES, (link.down, link.up), strict=True):
+        lost = delay_report.get("lost", {}).get(name, 0)
+        frames = lost + delay_report.get("passed", {}).get(name, 0)
+        if frames and abs(lost / frames - way.loss) > loss_tolerance(way, frames):
+            reasons.append(f"{lost} of {frames} frames were lost on the way {name}; {way.loss:.3%} were asked for")
+    return reasons
 
 
 def _judge_rate(summary: LinkSummary, limits: FidelityLimits) -> tuple[list[str], list[str]]:

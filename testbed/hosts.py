@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ class Hosts:
         """Return the path of a host's network namespace."""
         return f"/proc/{self._net[host].pid}/ns/net"
 
-    def run(self, host: str, argv: list[str]) -> str:
-        """Run a command in a host and return its standard output; LinkError if it fails."""
+    def run(self, host: str, argv: list[str], good: Collection[int] = (0,)) -> str:
+        """Run a command in a host and return its standard output; LinkError if its exit status is not a good one."""
         try:
             done = subprocess.run(
                 self._inside(host, argv),
@@ -48,7 +49,7 @@ class Hosts:
             )
         except subprocess.TimeoutExpired:
             raise LinkError(f"{host}: {' '.join(argv)}: no end after {COMMAND_TIMEOUT_S:g} s") from None
-        if done.returncode:
+        if done.returncode not in good:
             words = " ".join((done.stderr + done.stdout).split())
             raise LinkError(f"{host}: {' '.join(argv)}: exit status {done.returncode}: {words}")
         return done.stdout
@@ -62,6 +63,10 @@ class Hosts:
         process = subprocess.Popen(self._inside(host, argv), env=environment, **popen_kwargs)
         self._processes.append(process)
         return process
+
+    def process_ids(self) -> list[int]:
+        """Return the ids of the processes started by ``popen``; unless told otherwise each leads its own session."""
+        return [process.pid for process in self._processes]
 
     def end_processes(self) -> None:
         """End every process started by ``popen`` that is still running, and reap it."""

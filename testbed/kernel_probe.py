@@ -7,6 +7,9 @@ from dataclasses import dataclass
 PROBES = {
     "htb": ("tc", "qdisc", "add", "dev", "lo", "root", "handle", "5:", "htb", "default", "1"),
     "bfifo": ("tc", "qdisc", "add", "dev", "lo", "root", "bfifo", "limit", "100000"),
+    "tbf": ("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1gbit", "burst", "100kb", "limit", "100000"),
+    "codel": ("tc", "qdisc", "add", "dev", "lo", "root", "codel"),
+    "fq_codel": ("tc", "qdisc", "add", "dev", "lo", "root", "fq_codel"),
     "netem": ("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"),
     "bridge": ("ip", "link", "add", "probe", "type", "bridge"),
 }

@@ -5,10 +5,10 @@ idle often: between two requests, for a round trip of each slow start, while the
 compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
 The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
 found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
-ended anywhere in them, and the shaper's saved-up burst leaves in the first. So is the tenth of a second after an
-outage: a shaper cannot stand still, and there it pays back the frame or two that it sent meanwhile. Samples far
-apart prove nothing of the time between them. A queue that runs empty and fills again between two near ones stays
-unseen, and counts against the link.
+ended anywhere in them, and the shaper's saved-up burst leaves in the first. So is an outage, in which the gate
+lets one frame out, and what follows a very slow step: the shaper still owes for the frame that it sent last, and
+keeps that debt as time. Samples far apart prove nothing of the time between them. A queue that runs empty and
+fills again between two near ones stays unseen, and counts against the link.
 
 What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
 """
@@ -17,18 +17,22 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from testbed.link_settings import FRAME_BYTES
 from testbed.replay import ReplayLog
-from testbed.sampler import LinkSamples
-from testbed.trace import BYTES_PER_MBIT, RATE_FLOOR_MBPS
+from testbed.sampler import LinkSamples, append_reading, empty_samples
+from testbed.trace import BYTES_PER_MBIT
 
 ROW_S = 0.1
 MAX_SAMPLE_GAP_S = 0.02
-OUTAGE_DEBT_S = 0.1
+# Below this a frame takes so long that the debt for it shows.
+SLOW_MBPS = 1.0
+# In the moment after an outage the gate opens and the first frames travel.
+WAKE_S = 0.01
 # A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
 RATE_TOLERANCE = 0.02
 # What a shaper that has rested may send at once: its smallest burst of two frames, and one that overdraws it. On a
 # link of 0.5 Mbit/s that is 73 ms of its rate.
-BURST_BYTES = 3 * 1514
+BURST_BYTES = 3 * FRAME_BYTES
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,10 @@ class LinkRow:
 class PlannedLink:
     """The capacity and the delay that a replay planned, as functions of CLOCK_MONOTONIC."""
 
-    def __init__(self, log: ReplayLog, delay_s: float) -> None:
+    def __init__(self, log: ReplayLog, delay_s: float | None) -> None:
         self._starts_s = [step.planned_s for step in log.steps]
         self._rates = [step.rate_mbps * BYTES_PER_MBIT for step in log.steps]
-        self._delays_s = [delay_s if step.delay_ms is None else step.delay_ms / 1e3 for step in log.steps]
+        self._delays_s = _delays_s(log, delay_s)
         self._sums = [0.0]
         self._held_s = [float("-inf")]
         for i in range(1, len(self._starts_s)):
@@ -88,17 +92,23 @@ class PlannedLink:
         i = self._step_at(time_s)
         return max(time_s + self._delays_s[i], self._held_s[i])
 
-    def debts_s(self) -> list[tuple[float, float]]:
-        """Return the spans after outages in which the shaper pays back what it sent during them."""
-        floor = RATE_FLOOR_MBPS * BYTES_PER_MBIT
-        ends = [self._starts_s[i] for i in range(1, len(self._rates)) if self._rates[i - 1] <= floor < self._rates[i]]
-        return [(end_s, end_s + OUTAGE_DEBT_S) for end_s in ends]
+    def unfit_s(self) -> list[tuple[float, float]]:
+        """Return the spans in which the rate cannot be compared: outages, and the debts of slow steps."""
+        spans = []
+        for start_s, end_s, rate in zip(self._starts_s, self._starts_s[1:], self._rates, strict=False):
+            if not rate:
+                spans.append((start_s, end_s + WAKE_S))
+            elif rate < SLOW_MBPS * BYTES_PER_MBIT:
+                spans.append((end_s, end_s + FRAME_BYTES / rate))
+        if self._rates and not self._rates[-1]:
+            spans.append((self._starts_s[-1], float("inf")))
+        return _joined(spans)
 
     def _step_at(self, time_s: float) -> int:
         return max(0, bisect_right(self._starts_s, time_s) - 1)
 
 
-def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float) -> list[LinkRow]:
+def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> list[LinkRow]:
     """Return the account of one replay, a row for each tenth of a second.
 
     Parameters
@@ -107,14 +117,16 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float) -> list[Link
         Readings that reach from before the replay's origin to one delay after its end.
     log : ReplayLog
         The replay.
-    delay_s : float
-        One-way delay of the link, where the trace has none of its own.
+    delay_s : float or None
+        How long bytes travel to where they were counted, where the trace has no delay of its own; None: they were
+        counted where they left the shaper (``LinkSettings.counted_delay_s``).
     """
     samples, end_s = _replayed(samples, log, delay_s)
     if not log.steps or end_s <= log.origin_s:
         return []
     planned = PlannedLink(log, delay_s)
-    spans = _without(busy_spans(samples, log.origin_s, end_s), planned.debts_s())
+    spans = _without(busy_spans(samples, log.origin_s, end_s), planned.unfit_s())
+    line = _changes(samples)
     rows = []
     count = 0
     # a product, not a running sum, and no sliver of a last row
@@ -129,7 +141,7 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float) -> list[Link
                 delivered_bytes=_delivered(samples, planned, start_s, stop_s),
                 busy_s=sum(b - a for a, b in inside),
                 busy_capacity_bytes=sum(_capacity(planned, a, b) for a, b in inside),
-                busy_delivered_bytes=sum(_delivered(samples, planned, a, b) for a, b in inside),
+                busy_delivered_bytes=sum(_delivered(line, planned, a, b) for a, b in inside),
             )
         )
         count += 1
@@ -163,7 +175,7 @@ def _without(spans: list[tuple[float, float]], holes: list[tuple[float, float]])
     return spans
 
 
-def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:
+def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> float:
     """Return the worst surplus of a replay, as time at its peak rate.
 
     The surplus of a window is what arrived in it above 102 % of its capacity and the burst of a slow link; the worst
@@ -182,12 +194,31 @@ def excess_s(samples: LinkSamples, log: ReplayLog, delay_s: float) -> float:
             surplus = _counter_at(samples, planned.arrival_s(time_s)) - allowed
             lowest = min(lowest, surplus)
             worst = max(worst, surplus - lowest)
-    return max(0.0, worst - BURST_BYTES) / planned.peak_rate
+    surplus = max(0.0, worst - BURST_BYTES)
+    return surplus / planned.peak_rate if planned.peak_rate else float(surplus > 0)
 
 
-def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float) -> tuple[LinkSamples, float]:
+def _delays_s(log: ReplayLog, delay_s: float | None) -> list[float]:
+    """How long bytes travel to where they are counted, for each step."""
+    if delay_s is None:
+        return [0.0] * len(log.steps)
+    return [delay_s if step.delay_ms is None else step.delay_ms / 1e3 for step in log.steps]
+
+
+def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans in order of their beginnings, joined where they touch."""
+    joined: list[tuple[float, float]] = []
+    for start_s, end_s in spans:
+        if joined and start_s <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end_s, joined[-1][1]))
+        else:
+            joined.append((start_s, end_s))
+    return joined
+
+
+def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> tuple[LinkSamples, float]:
     """The samples that concern a replay, and the moment up to which they reach: its end at the latest."""
-    longest_s = max([delay_s, *(step.delay_ms / 1e3 for step in log.steps if step.delay_ms is not None)])
+    longest_s = max([delay_s or 0.0, *_delays_s(log, delay_s)])
     samples = samples.window(log.origin_s, log.stopped_s + longest_s)
     if not len(samples):
         return samples, log.origin_s
@@ -196,6 +227,19 @@ def _replayed(samples: LinkSamples, log: ReplayLog, delay_s: float) -> tuple[Lin
 
 def _capacity(planned: PlannedLink, start_s: float, end_s: float) -> float:
     return planned.capacity_until(end_s) - planned.capacity_until(start_s)
+
+
+def _changes(samples: LinkSamples) -> LinkSamples:
+    """The samples that found more bytes than the one before.
+
+    A busy line carries the bits of a frame all the time between two arrivals: so a slow one's bytes are spread over
+    it, where all samples together would have them arrive at once.
+    """
+    chosen = empty_samples()
+    for i in range(len(samples)):
+        if i == 0 or samples.received_bytes[i] != samples.received_bytes[i - 1]:
+            append_reading(chosen, samples.reading(i))
+    return chosen
 
 
 def _delivered(samples: LinkSamples, planned: PlannedLink, start_s: float, end_s: float) -> float:

@@ -18,12 +18,13 @@ CLONE_NEWNET = 0x40000000
 NLMSG_ERROR = 2
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_ECHO = 0x1, 0x4, 0x8
 ANSWER_TIMEOUT_S = 5.0
-RTM_NEWTCLASS, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETSTATS = 40, 38, 42, 94
+RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS, RTM_GETSTATS = 36, 38, 40, 42, 94
 
 TC_H_ROOT = 0xFFFFFFFF
 TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 TCA_HTB_PARMS, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 6, 7
+TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
 IFLA_STATS_LINK_64 = 1
 LINKLAYER_ETHERNET = 1
 
@@ -33,6 +34,8 @@ ATTRIBUTE_TYPE_MASK = 0x3FFF  # the two top bits say nested and byte order
 MESSAGE_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 TC_MESSAGE = struct.Struct("=B3xiIII")  # struct tcmsg: family, ifindex, handle, parent, info
 RATE_SPEC = struct.Struct("=BBHhHI")  # struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate
+NO_RATE = bytes(RATE_SPEC.size)
+TBF_TAIL = struct.Struct("=III")  # end of struct tc_tbf_qopt: limit, buffer, mtu
 HTB_TAIL = struct.Struct("=IIIII")  # end of struct tc_htb_opt: buffer, cbuffer, quantum, level, prio
 RECEIVE_BYTES = 1 << 15
 
@@ -44,6 +47,15 @@ class HtbSetting:
     rate_bps: int
     burst_bytes: int
     quantum_bytes: int
+
+
+@dataclass(frozen=True)
+class TbfSetting:
+    """Rate, depth and queue limit of a TBF; every change fills its bucket."""
+
+    rate_bps: int
+    burst_bytes: int
+    limit_bytes: int
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,18 @@ class NetlinkPort:
         body += _attribute(TCA_KIND, b"htb\0") + _attribute(TCA_OPTIONS, htb_options(setting))
         self._request(RTM_NEWTCLASS, body, NLM_F_ACK, f"set HTB class {_class_name(class_id)}")
 
+    def set_tbf(self, handle: int, parent: int, setting: TbfSetting) -> None:
+        """Change a TBF in place; its queue stays, its bucket is full.
+
+        Raises
+        ------
+        LinkError
+            The kernel refused; the message holds its reason.
+        """
+        body = self._tc_message(handle, parent)
+        body += _attribute(TCA_KIND, b"tbf\0") + _attribute(TCA_OPTIONS, tbf_options(setting))
+        self._request(RTM_NEWQDISC, body, NLM_F_ACK, f"set TBF {handle >> 16:x}:")
+
     def read_htb(self, class_id: int) -> tuple[HtbSetting, HtbCounters]:
         """Return what the kernel holds of an HTB class: its setting and its counters."""
         answer = self._request(
@@ -191,6 +215,16 @@ def htb_options(setting: HtbSetting) -> bytes:
         wide = struct.pack("=Q", rate)
         options += _attribute(TCA_HTB_RATE64, wide) + _attribute(TCA_HTB_CEIL64, wide)
     return options
+
+
+def tbf_options(setting: TbfSetting) -> bytes:
+    """Return the netlink attributes that describe a TBF of that setting."""
+    rate = max(1, setting.rate_bps // 8)
+    spec = RATE_SPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, U32_MAX))
+    # the burst in bytes says all that the bucket's depth in ticks would say
+    options = _attribute(TCA_TBF_PARMS, spec + NO_RATE + TBF_TAIL.pack(setting.limit_bytes, 0, 0))
+    options += _attribute(TCA_TBF_BURST, struct.pack("=I", setting.burst_bytes))
+    return options + (_attribute(TCA_TBF_RATE64, struct.pack("=Q", rate)) if rate > U32_MAX else b"")
 
 
 def parse_htb_options(options: bytes) -> HtbSetting:

@@ -1,11 +1,13 @@
 """What a run has found out: recorded as it comes, turned into summary, report and picture at its end."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from cachegen import CachegenError, describe_environment
 from testbed.config import RunConfig
+from testbed.cpu_account import CpuUse
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
@@ -41,6 +43,10 @@ class RunRecord:
         What network, inference host and delay node say of themselves.
     samples : LinkSamples or None
         Readings of the link over the whole run.
+    cpu : CpuUse or None
+        Of the time in which requests were served.
+    captures : dict
+        What was captured at each host; empty without ``--pcap``.
     """
 
     def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, command: list[str]) -> None:
@@ -53,7 +59,9 @@ class RunRecord:
         self.network: dict[str, Any] = {}
         self.inference: dict[str, Any] = {}
         self.delay_report: dict[str, Any] = {}
+        self.captures: dict[str, Any] = {}
         self.samples: LinkSamples | None = None
+        self.cpu: CpuUse | None = None
 
     def add(self, row: RequestRow, log: ReplayLog) -> None:
         """Record a served request and the replay that went with it."""
@@ -79,6 +87,7 @@ class RunRecord:
             "network": self.network,
             "delay_node": self.delay_report,
             "inference": self.inference,
+            **({"captures": self.captures} if self.captures else {}),
         }
         self._dir.write_json("manifest.json", manifest)
         if not self._rows or self.samples is None:
@@ -86,15 +95,34 @@ class RunRecord:
             self._dir.write_json("summary.json", summary)
             return summary
         self._dir.add_link_rows(self._link_table(self.samples))
-        summary = self._summary(summarize(self.samples, self._logs, self._config.delay_ms / 1e3))
+        if self.captures:
+            self._dir.write_json("replays.json", self._replays())
+        summary = self._summary(summarize(self.samples, self._logs, self._config.link.counted_delay_s))
         self._dir.write_json("summary.json", summary)
         write_reports(self._dir.path)
         return summary
 
     def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:
         for row, log in zip(self._rows, self._logs, strict=True):
-            for tenth in link_rows(samples, log, self._config.delay_ms / 1e3):
+            for tenth in link_rows(samples, log, self._config.link.counted_delay_s):
                 yield {"request": row.request, "method": row.method, **asdict(tenth)}
+
+    def _replays(self) -> dict[str, Any]:
+        """When each request's replay was where, on the clock of the captures' stamps."""
+        offset_s = time.time() - time.monotonic()
+        return {
+            "clock": "seconds since 1970, as in the captures",
+            "replays": [
+                {
+                    "request": row.request,
+                    "method": row.method,
+                    "start_s": log.origin_s + offset_s,
+                    "end_s": log.stopped_s + offset_s,
+                    "trace_offset_s": log.offset_s,
+                }
+                for row, log in zip(self._rows, self._logs, strict=True)
+            ],
+        }
 
     def _summary(self, link: LinkSummary) -> dict[str, Any]:
         methods = [name for name in self._config.methods if any(row.method == name for row in self._rows)]
@@ -108,6 +136,7 @@ class RunRecord:
                 "rtt_ms": self.network["rtt_ms"]["min"],
                 "step_late_p99_ms": link.step_late_p99_ms,
                 "queue_drops": link.queue_drops,
+                "cpu": asdict(self.cpu) if self.cpu is not None else None,
             },
             "methods": {name: summarize_method([row for row in self._rows if row.method == name]) for name in methods},
         }
@@ -133,7 +162,8 @@ class RunRecord:
     def _judge(self, link: LinkSummary) -> Verdict:
         return judge(
             link,
-            planned_rtt_ms=2 * self._config.delay_ms,
-            rtt_ms=self.network["rtt_ms"]["min"],
+            self._config.link,
+            rtt_ms=[self.network[name]["min"] for name in ("rtt_ms", "rtt_after_ms") if name in self.network],
             delay_report=self.delay_report,
+            cpu=self.cpu,
         )

@@ -1,10 +1,11 @@
-"""A process that holds back every frame between two interfaces for a set delay: propagation without netem.
+"""A process that delays, jitters and loses the frames between two interfaces: propagation without netem.
 
-    python -m testbed.relay IF_A IF_B --delay-ms 10
+    python -m testbed.relay IF_A IF_B '[{"delay_ms": 10}, {"delay_ms": 10, "loss": 0.01}]'
 
-It runs in a node that owns both interfaces and no address. It writes JSON lines: ``{"ready": ...}`` once its
-sockets are open, and a report of frames and drops for each line ``report`` on its standard input and at its
-end. A line ``delay MS`` changes the delay; the end of standard input ends the process.
+It runs in a node that owns both interfaces and no address. The first way (``down``) is from IF_A to IF_B, the second
+(``up``) is back; their fields are those of ``link_settings.Way``. It writes JSON lines: ``{"ready": ...}`` once its
+sockets are open, and a report of frames and drops for each line ``report`` on its standard input and at its end. A
+line ``delay DOWN_MS UP_MS`` changes the delays; the end of standard input ends the process.
 """
 
 import argparse
@@ -13,12 +14,16 @@ import ctypes
 import gc
 import json
 import os
+import random
 import select
 import socket
 import struct
 import sys
 import time
 
+from testbed.delay import WAY_NAMES
+from testbed.link_settings import Way
+from testbed.loss import LossProcess
 from testbed.priority import raise_priority
 
 SOL_PACKET, PACKET_STATISTICS, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 6, 15, 23
@@ -34,28 +39,48 @@ LATE_BIN_MS, LATE_BINS = 0.1, 1000
 
 
 class Direction:
-    """One way through the relay: frames in arrival order, each with the moment it is due."""
+    """One way through the relay: frames in arrival order, each with the moment it is due.
 
-    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+    Parameters
+    ----------
+    source, sink : socket
+        Where frames come from and go to.
+    way : Way
+        What happens to them in between.
+    seed : int
+        Of the draws of jitter and loss.
+    """
+
+    def __init__(self, source: socket.socket, sink: socket.socket, way: Way, seed: int = 0) -> None:
         self._source = source
         self._sink = sink
+        self.delay_s, self._jitter_s = way.delay_ms / 1e3, way.jitter_ms / 1e3
+        self._loss = LossProcess(way, seed) if way.loss else None
+        self._draw = random.Random(seed).uniform
         self._queue: collections.deque[tuple[float, bytes]] = collections.deque()
         self._last_due_s = 0.0
         self._unread_drops = 0
-        self.frames = 0
+        self.passed = 0
+        self.lost = 0
         self.refused = 0
         self.late_bins = [0] * LATE_BINS
 
-    def accept(self, delay_s: float) -> None:
-        """Read what has arrived and set when each frame leaves again."""
+    def accept(self) -> None:
+        """Read what has arrived, lose some of it, and set when each other frame leaves again."""
         now_s = time.monotonic()
         for _ in range(BATCH_FRAMES):
             try:
                 frame = self._source.recv(MAX_FRAME_BYTES)
             except BlockingIOError:
                 return
-            # after the delay has shrunk: a frame never overtakes the one before it
-            self._last_due_s = max(self._last_due_s, now_s + delay_s)
+            if self._loss is not None and self._loss.loses_next():
+                self.lost += 1
+                continue
+            due_s = now_s + self.delay_s
+            if self._jitter_s:
+                due_s += self._draw(-self._jitter_s, self._jitter_s)
+            # a frame never overtakes the one before it, though its delay be shorter
+            self._last_due_s = max(self._last_due_s, due_s)
             self._queue.append((self._last_due_s, frame))
 
     def deliver(self) -> float:
@@ -68,7 +93,7 @@ class Direction:
             except OSError:  # the interface's queue is full or it is down: a real drop, reported as one
                 self.refused += 1
                 continue
-            self.frames += 1
+            self.passed += 1
             self.late_bins[min(LATE_BINS - 1, int((now_s - due_s) * 1e3 / LATE_BIN_MS))] += 1
         return self._queue[0][0] - time.monotonic() if self._queue else IDLE_WAIT_S
 
@@ -103,11 +128,11 @@ def open_port(interface: str) -> socket.socket:
 class Relay:
     """Both directions between two interfaces, and the commands that arrive on a file descriptor."""
 
-    def __init__(self, interface_a: str, interface_b: str, delay_ms: float, commands_fd: int) -> None:
+    def __init__(self, interface_a: str, interface_b: str, ways: list[Way], commands_fd: int) -> None:
         self._ports = (open_port(interface_a), open_port(interface_b))
         a, b = self._ports
-        self._ways = {interface_a: Direction(a, b), interface_b: Direction(b, a)}
-        self._delay_s = delay_ms / 1e3
+        down, up = ways
+        self._ways = dict(zip(WAY_NAMES, (Direction(a, b, down, seed=1), Direction(b, a, up, seed=2)), strict=True))
         self._commands_fd = commands_fd
         self._unfinished = b""
 
@@ -122,16 +147,17 @@ class Relay:
             if self._commands_fd in readable and not self._obey():
                 return
             for way in self._ways.values():
-                way.accept(self._delay_s)
+                way.accept()
 
     def _obey(self) -> bool:
         """Carry out the command lines that have arrived; return False at their end."""
         data = os.read(self._commands_fd, 4096)
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         for line in lines:
-            command, _, value = line.partition(b" ")
+            command, *values = line.split()
             if command == b"delay":
-                self._delay_s = float(value) / 1e3
+                for way, delay_ms in zip(self._ways.values(), values, strict=True):
+                    way.delay_s = float(delay_ms) / 1e3
             elif command == b"report":
                 emit(self.report())
         return bool(data)
@@ -140,7 +166,8 @@ class Relay:
         """Return frames passed, frames lost, and how late frames left (ms), since the start."""
         bins = [sum(counts) for counts in zip(*(way.late_bins for way in self._ways.values()), strict=True)]
         return {
-            "frames": {name: way.frames for name, way in self._ways.items()},
+            "passed": {name: way.passed for name, way in self._ways.items()},
+            "lost": {name: way.lost for name, way in self._ways.items()},
             "drops": {name: way.refused + way.missed() for name, way in self._ways.items()},
             "late_ms": {"p50": late_ms(bins, 0.5), "p99": late_ms(bins, 0.99), "max": late_ms(bins, 1.0)},
         }
@@ -165,12 +192,13 @@ def emit(message: dict[str, object]) -> None:
 
 def main() -> None:
     """Run the relay of the command line."""
-    parser = argparse.ArgumentParser(prog="testbed.relay", description="delay frames between two interfaces")
+    parser = argparse.ArgumentParser(prog="testbed.relay", description="delay and lose frames between two interfaces")
     parser.add_argument("interface_a")
     parser.add_argument("interface_b")
-    parser.add_argument("--delay-ms", type=float, required=True, help="one way; the same in both directions")
+    parser.add_argument("ways", help="JSON: what happens from A to B, and what happens back")
     args = parser.parse_args()
-    relay = Relay(args.interface_a, args.interface_b, args.delay_ms, sys.stdin.fileno())
+    ways = [Way(**way) for way in json.loads(args.ways)]
+    relay = Relay(args.interface_a, args.interface_b, ways, sys.stdin.fileno())
     # an ordinary thread's timers may fire 50 us late
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     # no reference cycles are made here, and a collection would hold frames up

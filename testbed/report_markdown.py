@@ -108,7 +108,7 @@ def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
     )
     return (
         f"Measured on this run's own traffic: {error}. Round trip {link['rtt_ms']:.2f} ms against "
-        f"{2 * network['delay_ms']:g} ms planned. Delay by {network['backend']}; the kernel lacks: {lacks}."
+        f"{network['planned_rtt_ms']:g} ms planned. Delay by {network['backend']}; the kernel lacks: {lacks}."
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cachegen import CachegenError
+from testbed.priority import raise_priority
 
 # Fine enough that a queue which ran empty and filled again between two samples is rare.
 SAMPLE_PERIOD_S = 0.005
@@ -50,6 +51,16 @@ class LinkSamples:
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    def reading(self, index: int) -> LinkReading:
+        """Return one reading."""
+        return LinkReading(
+            self.time_s[index],
+            self.received_bytes[index],
+            self.sent_bytes[index],
+            self.backlog_bytes[index],
+            self.drops[index],
+        )
 
     def window(self, start_s: float, end_s: float) -> "LinkSamples":
         """Return the readings of a span of CLOCK_MONOTONIC, and one beyond each end where there is one."""
@@ -120,6 +131,8 @@ class LinkSampler:
         return self._samples.window(start_s, end_s)
 
     def _run(self) -> None:
+        # a reading takes some 40 us; one that comes late leaves a gap, of which nothing is known
+        raise_priority()
         due_s = time.monotonic()
         try:
             while not self._stopping.wait(max(0.0, due_s - time.monotonic())):

@@ -16,9 +16,9 @@ from testbed.traces.recording import Recording
 TRACES_DIR = Path(__file__).resolve().parent.parent / "traces"
 BYTES_PER_MBIT = 125_000
 
-# What a link makes of less, an outage too. HTB keeps a token debt as time: at a lower rate, one frame sent in an outage
-# would shut the link long after its end.
-RATE_FLOOR_MBPS = 0.5
+# What a link makes of less, but for an outage, which is an outage. A shaper keeps a debt as time: what it owes for a
+# frame sent at this rate shuts it for an eighth of a second, whatever the rate is by then.
+RATE_FLOOR_MBPS = 0.1
 
 # Ends of file names that say nothing about the link.
 _PLAIN_SUFFIXES = {".csv", ".json", ".txt", ".log", ".gz"}
@@ -100,6 +100,11 @@ class Trace:
         ends_s = (*self.times_s[1:], self.period_s)
         rows = zip(self.times_s, ends_s, self.rates_mbps, strict=True)
         return (0.0, *itertools.accumulate((end_s - start_s) * rate_mbps for start_s, end_s, rate_mbps in rows))
+
+
+def replayed_mbps(rate_mbps: float) -> float:
+    """Return the rate that a link has when the trace asks for ``rate_mbps``: 0, or at least the floor."""
+    return max(RATE_FLOOR_MBPS, rate_mbps) if rate_mbps > 0 else 0.0
 
 
 def trace_names() -> list[str]:

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 
 import numpy as np
 
-from testbed.trace import BYTES_PER_MBIT, RATE_FLOOR_MBPS, Trace
+from testbed.trace import BYTES_PER_MBIT, Trace, replayed_mbps
 
 # Of a full Ethernet frame of 1,514 bytes, what TCP with timestamps carries: 1,448.
 PAYLOAD_SHARE = 1448 / 1514
@@ -23,7 +23,7 @@ class LinkFuture:
     """
 
     def __init__(self, trace: Trace, offset_s: float) -> None:
-        rates = np.maximum(np.array(trace.rates_mbps), RATE_FLOOR_MBPS) * BYTES_PER_MBIT * PAYLOAD_SHARE
+        rates = np.array([replayed_mbps(rate) for rate in trace.rates_mbps]) * BYTES_PER_MBIT * PAYLOAD_SHARE
         edges = np.array([*trace.times_s, trace.period_s])
         self._edges_s: list[float] = edges.tolist()
         self._sums: list[float] = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))]).tolist()
@@ -41,7 +41,9 @@ class LinkFuture:
         place = max(1, bisect_left(self._sums, rest))
         low, high = self._sums[place - 1], self._sums[place]
         first_s, last_s = self._edges_s[place - 1], self._edges_s[place]
-        into_s = first_s + (last_s - first_s) * (rest - low) / (high - low)
+        # an outage at the very beginning: what is wanted is there already
+        share = (rest - low) / (high - low) if high > low else 0.0
+        into_s = first_s + (last_s - first_s) * share
         return max(start_s, periods * self._period_s + into_s - self._offset_s)
 
     def _sum_at(self, time_s: float) -> float:

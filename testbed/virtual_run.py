@@ -25,7 +25,8 @@ from cachegen import (
     make_controller,
     make_estimator,
 )
-from testbed.config import RunConfig
+from testbed.arguments import parse_arguments as run_arguments
+from testbed.config import RunConfig, make_config
 from testbed.controller_report import render_controllers
 from testbed.methods import make_method
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
@@ -190,22 +191,20 @@ def make_scenarios(options: argparse.Namespace, costs: MeasuredCosts) -> list[Sc
     """The grid of the command line; objectives are shares of what recomputing the whole context takes."""
     scenarios = []
     for name, tokens, share in itertools.product(options.traces, options.context_tokens, options.slo_shares):
-        config = RunConfig(
-            trace=name,
-            methods=tuple(options.methods.split(",")),
-            slo_ms=round(1e3 * share * costs.text_s(tokens, options.chunk_tokens)),
-            requests=options.requests,
-            contexts=None,
-            num_contexts=1,
-            context_tokens=tokens,
-            chunk_tokens=options.chunk_tokens,
-            model=None,
-            topology="single_link",
-            delay_ms=options.delay_ms,
-            queue_bytes=384 * 1024,
-            request_timeout_s=options.request_timeout_s,
-            seed=options.seed,
-        )
+        flags = {
+            "trace": name,
+            "methods": options.methods,
+            "slo-ms": round(1e3 * share * costs.text_s(tokens, options.chunk_tokens)),
+            "requests": options.requests,
+            "num-contexts": 1,
+            "context-tokens": tokens,
+            "chunk-tokens": options.chunk_tokens,
+            "delay-ms": options.delay_ms,
+            "request-timeout-s": options.request_timeout_s,
+            "seed": options.seed,
+        }
+        # everything else as a run has it by default
+        config = make_config(run_arguments([f"--{flag}={value}" for flag, value in flags.items()]))
         scenarios.append(Scenario(config, load_trace(name)))
     return scenarios
 

@@ -63,6 +63,7 @@ ONLY_IN = {
     "pyarrow": {"testbed/request_table.py"},
     "redis": {"cachegen/stores/redis_"},
     "obstore": {"cachegen/stores/s3_store.py"},
+    "scapy": {"testbed/packets/frames.py"},
 }
 # Decide on numbers alone: no tensor, socket or clock.
 PURE = {"torch", "numpy", "aiohttp", "socket", "time", "asyncio", "threading"}

@@ -38,16 +38,19 @@ def say(text):
 
 
 def replay(kind, duration_s, speed):
+    from testbed.cpu_account import CpuWatch
     from testbed.fidelity import judge, summarize
+    from testbed.link_settings import LinkSettings
     from testbed.network import EmulatedNetwork
     from testbed.replay import LinkReplay
     from testbed.sampler import LinkSampler
     from testbed.trace import load_trace
 
-    with EmulatedNetwork(delay_ms=10) as network:
+    with EmulatedNetwork(link=LinkSettings(delay_ms=10)) as network:
         server = network.popen("storage", [sys.executable, __file__, "serve"], stdout=-1)
         server.stdout.readline()
         sampler, replaying = LinkSampler(network.read_link), LinkReplay(FaultyLink(network, float(speed)))
+        watch = CpuWatch(network.sessions)
         sampler.start()
         replaying.start(load_trace("lte"), OFFSET_S, time.monotonic())
         fetch = [sys.executable, __file__, "fetch", network.storage_ip, kind, duration_s]
@@ -59,7 +62,7 @@ def replay(kind, duration_s, speed):
         summary = summarize(sampler.since(0), [log], 0.01)
         rtt_ms = network.settings["rtt_ms"]["min"]
         report = network.delay_report()
-        verdict = judge(summary, planned_rtt_ms=20.0, rtt_ms=rtt_ms, delay_report=report)
+        verdict = judge(summary, LinkSettings(delay_ms=10), rtt_ms=[rtt_ms], delay_report=report, cpu=watch.use())
         result = {"settings": network.settings, "report": report, "congestion_control": congestion_control.decode()}
     say(json.dumps({**result, **dataclasses.asdict(verdict), **dataclasses.asdict(summary)}))
 
@@ -120,15 +123,68 @@ def wait(grace_s):
 
 def traced_delay():
     """Print round trips at the delays that set_delay gives, and the rates that set_rate gives."""
+    from testbed.link_settings import LinkSettings
     from testbed.network import EmulatedNetwork
 
-    with EmulatedNetwork(delay_ms=5, initial_rate_mbps=8) as network:
+    with EmulatedNetwork(link=LinkSettings(delay_ms=5), initial_rate_mbps=8) as network:
         before_ms = statistics.median(network.ping_ms(9))
         network.set_delay(25)
         after_ms = statistics.median(network.ping_ms(9))
         say(json.dumps({"rtt_ms": [before_ms, after_ms], "rates": [network.set_rate(0), network.set_rate(33)]}))
 
 
+def link(wanted):
+    """Say what a link does to pings and to numbered datagrams; ``wanted`` is JSON."""
+    from testbed.link_settings import LinkSettings
+    from testbed.network import EmulatedNetwork
+
+    wanted = json.loads(wanted)
+    with EmulatedNetwork(link=LinkSettings(**wanted["link"]), backend=wanted["backend"]) as network:
+        rtt_ms = network.ping_ms(wanted.get("pings", 9))
+        receiver = network.popen("gpu", [sys.executable, __file__, "number"], stdin=-1, stdout=-1)
+        receiver.stdout.readline()
+        early = 0
+        if wanted.get("outage"):
+            network.set_rate(0)
+        count = [sys.executable, __file__, "count", network.wiring.ip("gpu"), str(wanted.get("datagrams", 50))]
+        network.popen("storage", count).wait(60)
+        if wanted.get("outage"):
+            time.sleep(0.5)
+            early = network.delay_report()["passed"]["down"]
+            network.set_rate(20)
+        time.sleep(0.5)  # the last datagrams are on their way
+        numbers, _ = receiver.communicate(timeout=60)
+        network.set_delay(wanted.get("delay_later_ms", 5))
+        result = {"settings": network.settings, "report": network.delay_report(), "early": early}
+        result |= {"rtt_ms": rtt_ms, "rtt_later_ms": network.ping_ms(9), "numbers": json.loads(numbers)}
+    say(json.dumps(result))
+
+
+def number():
+    """Print the numbers of the datagrams that came, in their order, when standard input ends."""
+    numbers = []
+
+    def listen():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.bind(("", PORT))
+            say("ready")
+            while True:
+                numbers.append(int.from_bytes(datagrams.recv(2000)[:4]))
+
+    threading.Thread(target=listen, daemon=True).start()
+    sys.stdin.read()
+    say(json.dumps(numbers))
+
+
+def count(address, datagrams):
+    """Send numbered datagrams, a millisecond or more apart so that no queue is ever full."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target:
+        for index in range(int(datagrams)):
+            target.sendto(index.to_bytes(4).ljust(1000), (address, PORT))
+            time.sleep(0.001)
+
+
 if __name__ == "__main__":
     roles = {"replay": replay, "serve": serve, "fetch": fetch, "hold": hold, "wait": wait, "delay": traced_delay}
+    roles |= {"link": link, "number": number, "count": count}
     roles[sys.argv[1]](*sys.argv[2:])

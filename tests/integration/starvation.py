@@ -2,5 +2,6 @@
 
 
 def starved(reasons):
-    """Whether a run is invalid, and all that it holds against itself is that it came late or at another rate."""
-    return bool(reasons) and all("ms late: " in reason or reason.startswith("rate error of ") for reason in reasons)
+    """Whether a run is invalid, and all it holds against itself is lateness, its rate, or that it lacked processors."""
+    said = ("ms late: ", "rate error of ", "the processors were starved: ", "ms off the planned round trip")
+    return bool(reasons) and all(any(words in reason for words in said) for reason in reasons)

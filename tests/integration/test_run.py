@@ -63,13 +63,19 @@ def finished(tmp_path_factory):
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
     for folder, module in itertools.product(folders, ("testbed", "cachegen", "statistics")):
         (folder / f"{module}.py").write_text("raise SystemExit('a module of the folder that the user stood in')\n")
-    processes = [start(folder, "--requests", "2", "--num-contexts", "2", cwd=folder) for folder in folders]
+    flags = ["--requests", "2", "--num-contexts", "2"]
+    processes = [start(folders[0], *flags, "--pcap", cwd=folders[0]), start(folders[1], *flags, cwd=folders[1])]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     for process, folder, output in zip(processes, folders, outputs, strict=True):
         # two runs on two cores may starve each other
-        validity = json.loads((folder / "latest" / "summary.json").read_text())["validity"]
-        assert process.returncode == (3 if starved(validity["reasons"]) else 0), output
+        assert finished_well(process.returncode, folder), output
     return list(zip(folders, outputs, strict=True))
+
+
+def finished_well(status, folder):
+    """Whether a run ended as valid, or as starved by other work on the machine and by nothing else."""
+    validity = json.loads((folder / "latest" / "summary.json").read_text())["validity"]
+    return status == (3 if starved(validity["reasons"]) else 0)
 
 
 def load(finished, name):
@@ -182,6 +188,40 @@ def test_nothing_but_the_result_is_left(finished):
         assert "store" not in names
 
 
+def test_the_packets_alone_confirm_the_run(finished):
+    run = finished[0][0] / "latest"
+    command = [sys.executable, "-m", "testbed.packets", str(run)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    lines = {line[6:].split()[0]: line for line in done.stdout.splitlines()[:-1]}
+
+    assert set(lines) == {"captured", "rate", "round", "retransmissions", "loss", "confinement"}, done.stderr
+    for name in ("captured", "retransmissions", "loss", "confinement"):
+        assert lines[name].startswith("ok "), done.stdout
+    if not starved(load(finished, "summary.json")["validity"]["reasons"]):
+        assert done.returncode == 0, done.stdout
+    assert " 0 missed" in lines["captured"]
+    # what the packets say they carried is what the run counted
+    counted = load(finished, "manifest.json")["delay_node"]["passed"]["down"]
+    assert int(lines["loss"].partition(" of ")[2].split()[0]) >= counted > 1000
+
+
+def test_a_run_without_captures_has_no_packets_to_ask(finished):
+    command = [sys.executable, "-m", "testbed.packets", str(finished[1][0] / "latest")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 2
+    assert "--pcap" in done.stderr
+
+
+def test_the_processors_were_watched_and_the_round_trip_taken_twice(finished):
+    cpu = load(finished, "summary.json")["link"]["cpu"]
+    network = load(finished, "manifest.json")["network"]
+
+    assert cpu["own"] > 0
+    assert cpu["own"] + cpu["foreign"] + cpu["idle"] + cpu["steal"] == pytest.approx(1, abs=0.15)
+    assert network["rtt_after_ms"]["count"] > 0
+
+
 def test_ctrl_c_leaves_a_readable_partial_result_and_no_process(tmp_path):
     with start(tmp_path, "--requests", "50") as process:
         read_until(process, "request 0 quant8")
@@ -208,7 +248,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment)
     if moment == "request 0 text":
         again = start(tmp_path, "--requests", "1", "--methods", "quant4")
         output, _ = again.communicate(timeout=100)
-        assert again.returncode == 0, output
+        assert finished_well(again.returncode, tmp_path), output
         assert len([path for path in tmp_path.iterdir() if path.name != "latest"]) == 2
         assert not (left / "store").exists()
 

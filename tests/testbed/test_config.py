@@ -1,12 +1,14 @@
 """Settings: defaults, validation, paths."""
 
 import dataclasses
+import json
 
 import pytest
 
 from cachegen import InvalidInputError, UnknownNameError
 from testbed.arguments import parse_arguments
-from testbed.config import make_config
+from testbed.config import RunConfig, make_config
+from testbed.link_settings import Way
 
 
 def config(*flags):
@@ -27,7 +29,10 @@ def test_the_default_run_compares_text_quantization_and_the_paper():
         (["--delay-ms", "-1"], "delay_ms must be from 0 to 1000, not -1.0"),
         (["--requests", "0"], "requests must be at least 1, not 0"),
         (["--chunk-tokens", "1"], "chunk_tokens must be at least 2, not 1"),
-        (["--queue-bytes", "100"], "queue_bytes must be at least 3028"),
+        (["--queue-bytes", "100"], "queue_bytes must be from 3028 to"),
+        (["--jitter-ms", "30"], r"jitter_ms must be from 0 to 20 \(20 is the delay\), not 30.0"),
+        (["--loss", "40%"], "loss must be from 0 to 0.3, not 0.4"),
+        (["--queue-discipline", "red"], "queue_discipline must be one of bfifo, codel, fq_codel, not 'red'"),
         (["--methods", "text,text"], "methods must be distinct names"),
     ],
 )
@@ -51,9 +56,16 @@ def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
     assert config("--trace", "lte").trace == "lte"
 
 
+def test_the_flags_of_the_link_become_its_settings():
+    down = config("--loss", "1%", "--loss-burst", "4", "--jitter-ms", "2")
+    up = config("--loss", "0.02", "--uplink-loss", "0", "--uplink-mbps", "5", "--uplink-delay-ms", "7")
+
+    assert (down.link.down, down.link.up) == (Way(20.0, 2.0, 0.01, 4.0), Way(20.0, 2.0, 0.01, 4.0))
+    assert (up.link.down, up.link.up) == (Way(20.0, 0.0, 0.02), Way(7.0))
+    assert up.link.uplink_mbps == 5.0
+
+
 def test_settings_can_be_written_down_and_read_back():
-    settings = config().to_json()
-    settings["methods"] = tuple(settings["methods"])
-    assert type(config())(**settings) == config()
+    assert RunConfig.from_json(json.loads(json.dumps(config().to_json()))) == config()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().seed = 3

@@ -1,18 +1,32 @@
 """A link as planned is VALID; one with a planted fault is INVALID and says why."""
 
+import dataclasses
+
 import pytest
 from link_model import DELAY_S, always, make_log, run_link, transfers
 
+from testbed.cpu_account import CpuUse
 from testbed.fidelity import busy_second_errors, judge, percentile, summarize
 from testbed.link_account import LinkRow
+from testbed.link_settings import LinkSettings
 from testbed.sampler import empty_samples
 
 SAW = [5, 40, 12, 25, 8, 30, 18, 6, 45, 20] * 3
-CLEAN = {"frames": {"wire-eth0": 100}, "drops": {"wire-eth0": 0}, "late_ms": {"p50": 0.1, "p99": 0.3, "max": 1.0}}
+# the model's queue has no end
+LINK = LinkSettings(delay_ms=10, queue_bytes=1 << 30)
+IDLE = CpuUse(foreign=0.0, own=0.3, idle=0.7, steal=0.0, pressure=0.01)
+NONE = {"down": 0, "up": 0}
+CLEAN = {
+    "passed": {"down": 100, "up": 50},
+    "lost": NONE,
+    "drops": NONE,
+    "late_ms": {"p50": 0.1, "p99": 0.3, "max": 1.0},
+}
 
 
-def verdict(samples, log, rtt_ms=20.3, report=CLEAN):
-    return judge(summarize(samples, [log], DELAY_S), planned_rtt_ms=20.0, rtt_ms=rtt_ms, delay_report=report)
+def verdict(samples, log, rtt_ms=20.3, report=CLEAN, link=LINK, cpu=IDLE):
+    summary = summarize(samples, [log], link.counted_delay_s)
+    return judge(summary, link, rtt_ms=[rtt_ms], delay_report=report, cpu=cpu)
 
 
 def test_exact_link_under_load_is_valid():
@@ -115,8 +129,13 @@ def test_replay_without_samples_is_invalid():
         ({"rtt_ms": 25.0}, "5 ms off the planned round trip of 20 ms; the limit is 2"),
         ({"rtt_ms": 0.1}, "19.9 ms off the planned round trip"),
         ({"rtt_ms": float("nan")}, "nan ms off"),
-        ({"report": {**CLEAN, "drops": {"wire-eth0": 0, "wire-eth1": 3}}}, "3 frames lost in the delay node"),
+        ({"report": {**CLEAN, "drops": {"down": 0, "up": 3}}}, "3 frames lost in the delay node"),
         ({"report": {**CLEAN, "late_ms": {"max": 60.0}}}, "60 ms late: the latest frame leaving the delay node"),
+        ({"report": {**CLEAN, "lost": {"down": 9, "up": 0}}}, "9 of 109 frames were lost on the way down; 0.000% were"),
+        ({"cpu": CpuUse(0.5, 0.4, 0.0, 0.0, 0.9)}, "the processors were starved: other programs took 50% of them"),
+        ({"cpu": CpuUse(0.0, 0.4, 0.0, 0.3, 0.9)}, "the machine below took 30% of them"),
+        ({"link": dataclasses.replace(LINK, uplink_delay_ms=30)}, "off the planned round trip of 40 ms"),
+        ({"link": dataclasses.replace(LINK, queue_bytes=20_000)}, "bytes waited in the queue; the limit is"),
         ({"report": {}}, "the delay node gave no account of its frames"),
         ({"report": {**CLEAN, "late_ms": {"p99": 14.2}}}, "14.2 ms late: 99th percentile of frames"),
     ],
@@ -132,9 +151,40 @@ def test_each_other_fault_is_a_reason_of_its_own(changes, reason):
 
 def test_netem_reports_no_lateness_and_needs_none():
     log = make_log(SAW)
-    report = {"frames": {"wire-eth0": 9}, "drops": {"wire-eth0": 0}}
+    report = {"passed": {"down": 9, "up": 9}, "lost": NONE, "drops": NONE}
 
     assert verdict(run_link(log, always), log, report=report).verdict == "VALID"
+
+
+def test_losses_and_jitter_that_were_asked_for_are_no_fault_and_others_are():
+    log = make_log(SAW)
+    link = dataclasses.replace(LINK, jitter_ms=3, loss=0.05)
+    samples = run_link(log, always, delay_s=0.0)
+    right = {**CLEAN, "passed": {"down": 9500, "up": 950}, "lost": {"down": 500, "up": 50}}
+    wrong = {**CLEAN, "passed": {"down": 10_000, "up": 950}, "lost": {"down": 0, "up": 50}}
+
+    assert verdict(samples, log, link=link, report=right, rtt_ms=16.0).reasons == ()
+    assert verdict(samples, log, link=link, report=right, rtt_ms=10.0).reasons == (
+        "4 ms off the planned round trip of 20 ± 6 ms; the limit is 2",
+    )
+    assert verdict(samples, log, link=link, report=wrong).reasons == (
+        "0 of 10000 frames were lost on the way down; 5.000% were asked for",
+    )
+
+
+def test_a_round_trip_that_is_wrong_only_after_the_run_counts_too():
+    log = make_log(SAW)
+    summary = summarize(run_link(log, always), [log], DELAY_S)
+    found = judge(summary, LINK, rtt_ms=[20.2, 27.0], delay_report=CLEAN, cpu=IDLE)
+
+    assert found.reasons == ("7 ms off the planned round trip of 20 ms; the limit is 2",)
+
+
+def test_processors_that_nobody_watched_are_a_note():
+    log = make_log(SAW)
+    found = verdict(run_link(log, always), log, cpu=None)
+
+    assert (found.verdict, found.notes) == ("VALID", ("the processors were not watched",))
 
 
 def busy(busy_s, capacity, delivered):

@@ -96,9 +96,38 @@ def test_surplus_shows_though_the_queue_never_stood():
     assert excess_s(samples, log, DELAY_S) > 0.05
 
 
-def test_the_tenth_after_an_outage_is_not_counted_as_busy_and_the_rest_is():
-    log = make_log([20, 0.5, 20, 20, 20])
+def test_an_outage_and_the_moment_after_it_are_not_compared_and_the_rest_is():
+    log = make_log([20, 0, 20, 20, 20])
     rows = link_rows(run_link(log, always), log, DELAY_S)
 
-    assert [round(row.busy_s, 1) for row in rows] == [0.1, 0.1, 0.0, 0.1, 0.1]
-    assert rows[2].busy_delivered_bytes == 0
+    assert [round(row.busy_s, 2) for row in rows[1:]] == [0.0, 0.09, 0.1, 0.1]
+    assert rows[1].capacity_bytes == rows[1].busy_delivered_bytes == 0
+
+
+def test_what_a_slow_step_still_owes_is_not_held_against_the_next_one():
+    log = make_log([20, 0.1, 20, 20])
+
+    # a frame of 1,514 bytes takes 121 ms at 0.1 Mbit/s
+    assert PlannedLink(log, DELAY_S).unfit_s() == [pytest.approx((ORIGIN_S + 0.2, ORIGIN_S + 0.2 + 0.12112))]
+
+
+def test_a_trace_that_ends_in_an_outage_is_compared_up_to_it():
+    log = make_log([20, 20, 0])
+
+    assert [round(row.busy_s, 1) for row in link_rows(run_link(log, always), log, DELAY_S)] == [0.1, 0.1, 0.0]
+
+
+def test_bytes_counted_at_the_shaper_have_travelled_nowhere():
+    log = make_log([5, 40] * 5, delays_ms=[80] * 10)
+    rows = link_rows(run_link(log, always, delay_s=0.0), log, None)
+
+    assert len(rows) == 10
+    for row, rate_mbps in zip(rows, [5, 40] * 5, strict=True):
+        assert row.delivered_bytes == pytest.approx(rate_mbps * BYTES_PER_MBIT * 0.1, abs=3 * 1514)
+
+
+def test_a_slow_busy_link_is_right_to_a_fraction_of_a_frame_in_each_tenth():
+    log = make_log([5] * 20)
+    rows = link_rows(run_link(log, always, period_s=0.002), log, DELAY_S)[1:-1]
+
+    assert all(row.busy_delivered_bytes == pytest.approx(row.busy_capacity_bytes, abs=1514) for row in rows)

@@ -1,0 +1,1 @@
+"""What a run's captures say by themselves: ``python -m testbed.packets RUN``."""

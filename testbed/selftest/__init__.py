@@ -1,0 +1,1 @@
+"""How exact an emulated link is on this machine: ``python -m testbed.selftest``."""
