@@ -41,8 +41,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     context.add_argument("--model", metavar="FOLDER|HUB", help="causal LM (default: SmolLM2-135M-Instruct)")
     context.add_argument(
         "--contexts",
-        metavar="FILE.jsonl",
-        help='lines of {"context": ..., "question": ...} (default: Python\'s language reference)',
+        default="reference",
+        metavar="NAME|FILE",
+        help="reference (Python's language reference), needle, or a file: plain text, JSON lines of this project, of "
+        "LongBench or of LongEval (default: %(default)s)",
     )
     context.add_argument("--num-contexts", type=int, default=4, help="of them (default: %(default)s)")
     context.add_argument("--context-tokens", type=int, default=2048, help="longest context (default: %(default)s)")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import InvalidInputError, UnknownNameError
+from testbed.contexts import is_generator_name, load_contexts
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
-from testbed.workload import read_contexts
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
 
@@ -29,8 +29,8 @@ class RunConfig:
         TTFT objective; a request that takes exactly as long meets it.
     requests : int
         Requests per method; request ``i`` has the same context and trace offset under every method.
-    contexts : str or None
-        JSON-lines file of contexts; None: Python's language reference.
+    contexts : str
+        Name of a generator, or path of a file of any form in ``testbed.contexts``.
     num_contexts : int
         Contexts that the requests go round.
     context_tokens, chunk_tokens : int
@@ -58,7 +58,7 @@ class RunConfig:
     methods: tuple[str, ...]
     slo_ms: float
     requests: int
-    contexts: str | None
+    contexts: str
     num_contexts: int
     context_tokens: int
     chunk_tokens: int
@@ -84,8 +84,7 @@ class RunConfig:
         if self.topology not in TOPOLOGIES:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
         load_trace(self.trace)
-        if self.contexts is not None:
-            read_contexts(Path(self.contexts), self.num_contexts)
+        load_contexts(self.contexts, self.num_contexts, self.context_tokens, self.seed)
 
     def _check(self, name: str, holds: Any, wanted: str) -> None:
         value = getattr(self, name)
@@ -108,7 +107,8 @@ def make_config(options: argparse.Namespace) -> RunConfig:
     values["methods"] = tuple(options.methods.split(","))
     if not is_trace_name(options.trace):
         values["trace"] = str(Path(options.trace).resolve())
-    for name in ("contexts", "model"):
-        if values[name] is not None and Path(values[name]).exists():
-            values[name] = str(Path(values[name]).resolve())
+    if not is_generator_name(options.contexts):
+        values["contexts"] = str(Path(options.contexts).resolve())
+    if options.model is not None and Path(options.model).exists():
+        values["model"] = str(Path(options.model).resolve())
     return RunConfig(**values)

@@ -25,6 +25,7 @@ from cachegen import (
     compare_logits,
     make_controller,
 )
+from testbed.answer import answer_question
 from testbed.methods import make_method
 from testbed.prepare import Prepared, prepare
 from testbed.trace import load_trace
@@ -98,6 +99,7 @@ async def serve_request(
             "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
             "first_token": first_token,
             **_quality(prepared, loaded, context.index),
+            **_score(prepared, loaded, context.index),
         }
     finally:
         await source.close()
@@ -114,6 +116,14 @@ def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str,
     loaded.cache.truncate(len(context.token_ids))
     logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
     return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
+
+
+def _score(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, Any]:
+    context = prepared.contexts[index]
+    if context.task is None:
+        return {}
+    answer = answer_question(prepared.model, loaded.cache, context.question_ids, context.task)
+    return {"score": answer.score, "score_name": context.task.score, "answer": answer.text}
 
 
 def main() -> None:

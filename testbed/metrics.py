@@ -28,6 +28,10 @@ class RequestRow:
         Received from the store: manifest, tokens and chunks.
     kl, agreement, dppl : float or None
         Against the uncompressed cache, see ``testbed.quality``.
+    score, score_name, answer : float or None, str, str
+        Of the answer to the context's question, if it is known what is right, see ``testbed.scores``.
+    reference_score : float or None
+        Of the answer that the uncompressed cache gives to the same question.
     levels : dict
         Number of chunks by encoding, or ``recompute``.
     link_mbps : float or None
@@ -46,6 +50,10 @@ class RequestRow:
     kl: float | None = None
     agreement: float | None = None
     dppl: float | None = None
+    score: float | None = None
+    reference_score: float | None = None
+    score_name: str = ""
+    answer: str = ""
     levels: dict[str, int] = field(default_factory=dict)
     link_mbps: float | None = None
     error: str = ""
@@ -81,9 +89,17 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "kl_mean": _mean([row.kl for row in done if row.kl is not None]),
         "agreement_mean": _mean([row.agreement for row in done if row.agreement is not None]),
         "dppl_mean": _mean([row.dppl for row in done if row.dppl is not None]),
+        "score_mean": _mean([row.score for row in done if row.score is not None]),
+        "scores": sorted({row.score_name for row in done if row.score_name}),
         "link_mbps_mean": _mean([row.link_mbps for row in done if row.link_mbps is not None]),
         "levels": dict(sorted(levels.items())),
     }
+
+
+def summarize_reference(rows: Sequence[RequestRow]) -> dict[str, Any]:
+    """What the uncompressed cache scores on the same requests, whatever served them; empty where nothing is scored."""
+    by_request = {row.request: row.reference_score for row in rows if row.reference_score is not None}
+    return {"score_mean": _mean(list(by_request.values()))} if by_request else {}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -8,7 +8,7 @@ from cachegen import CachegenError, describe_environment
 from testbed.config import RunConfig
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
-from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
+from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method, summarize_reference
 from testbed.plot import plot_ttft
 from testbed.replay import ReplayLog
 from testbed.report import render_report
@@ -111,12 +111,13 @@ class RunRecord:
                 "step_late_p99_ms": link.step_late_p99_ms,
                 "queue_drops": link.queue_drops,
             },
+            "reference": summarize_reference(self._rows),
             "methods": {name: summarize_method([row for row in self._rows if row.method == name]) for name in methods},
         }
 
     def _summary_of_nothing(self) -> dict[str, Any]:
         verdict = Verdict("INVALID", ("no request was served",), ())
-        return {**self._summary_head(verdict), "link": {}, "methods": {}}
+        return {**self._summary_head(verdict), "link": {}, "reference": {}, "methods": {}}
 
     def _summary_head(self, verdict: Verdict) -> dict[str, Any]:
         return {

@@ -17,6 +17,8 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "agreement": lambda figures: _number(figures["agreement_mean"], 1, 3),
     "Δ perplexity": lambda figures: _number(figures["dppl_mean"], 1, 3),
 }
+_SCORE = "score"
+_REFERENCE = "uncompressed KV"
 _STAGES = {
     "queue": "queue",
     "wait": "wait",
@@ -28,9 +30,18 @@ _STAGES = {
 
 
 def result_table(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the main table, one row a method."""
+    """Headings and rows of the main table, one row a method; where answers are scored, the uncompressed cache's too."""
     rows = [[name, *(cell(figures) for cell in _COLUMNS.values())] for name, figures in summary["methods"].items()]
-    return ["method", *_COLUMNS], rows
+    headings = ["method", *_COLUMNS]
+    # a run of an earlier release has no such entry
+    if not (reference := summary.get("reference")):
+        return headings, rows
+    rows = [
+        [*row, _number(figures["score_mean"], 1, 2)]
+        for row, figures in zip(rows, summary["methods"].values(), strict=True)
+    ]
+    rows.append([_REFERENCE, *["–"] * len(_COLUMNS), _number(reference["score_mean"], 1, 2)])
+    return [*headings, _SCORE], rows
 
 
 def render_report(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
@@ -50,6 +61,7 @@ def render_report(summary: dict[str, Any], manifest: dict[str, Any], config: dic
         "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
         "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
         "all.",
+        *_scores(summary),
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
         *(
@@ -78,6 +90,16 @@ def _verdict(summary: dict[str, Any]) -> str:
     if summary["status"] != "complete":
         text += f" — **partial result**: the run was {summary['status']}"
     return text
+
+
+def _scores(summary: dict[str, Any]) -> list[str]:
+    names = sorted({name for figures in summary["methods"].values() for name in figures.get("scores", [])})
+    if not names:
+        return []
+    return [
+        f"Score: mean over the answers ({', '.join(names)}; 0 to 1), each of at most 32 tokens, chosen greedily. "
+        f"The row of the {_REFERENCE} says what this model can do at all."
+    ]
 
 
 def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from testbed.metrics import STAGES, RequestRow, summarize_method
+from testbed.metrics import STAGES, RequestRow, summarize_method, summarize_reference
+from testbed.report import result_table
 
 
 def row(ttft_ms, **fields):
@@ -57,3 +58,32 @@ def test_a_method_of_which_nothing_completed_has_no_means():
 def test_percentiles_are_values_that_occurred():
     figures = summarize_method([row(float(ttft_ms)) for ttft_ms in range(1, 21)])
     assert (figures["ttft_ms"]["p50"], figures["ttft_ms"]["p95"]) == (10.0, 19.0)
+
+
+def test_scores_are_means_and_each_request_counts_once_in_the_reference():
+    scored = {"score_name": "f1", "answer": "x"}
+    rows = [
+        row(500.0, request=0, score=0.5, reference_score=1.0, **scored),
+        row(500.0, request=0, method="n", score=1.0, reference_score=1.0, **scored),
+        row(500.0, request=1, score=0.0, reference_score=0.0, **scored),
+        row(None, request=2, reference_score=0.5),
+    ]
+    figures = summarize_method([rows[0], rows[2], rows[3]])
+
+    assert (figures["score_mean"], figures["scores"]) == (0.25, ["f1"])
+    assert summarize_reference(rows) == {"score_mean": 0.5}
+    assert summarize_reference([row(500.0)]) == {}
+    assert summarize_method([row(500.0)])["score_mean"] is None
+
+
+def test_the_table_has_the_uncompressed_cache_as_a_row_where_answers_are_scored():
+    figures = {"m": summarize_method([row(500.0, score=0.25, score_name="f1")])}
+
+    headings, rows = result_table({"methods": figures, "reference": {"score_mean": 0.75}})
+    assert (headings[-1], [line[-1] for line in rows]) == ("score", ["0.25", "0.75"])
+    assert rows[1][0] == "uncompressed KV"
+    assert all(len(line) == len(headings) for line in rows)
+    # without scores, and in runs of before there were any
+    for extra in ({"reference": {}}, {}):
+        headings, rows = result_table({"methods": figures, **extra})
+        assert ("score" in headings, len(rows)) == (False, 1)
