@@ -1,6 +1,7 @@
 # One line a job; `make` alone prints them. PYTHON needs to be 3.11, 3.12 or 3.13.
 PYTHON ?= python3
 TRACE ?= lte
+TOPOLOGY ?= single_link
 SECONDS ?= 600
 # a text of a source that no profile is made from
 BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
@@ -15,8 +16,8 @@ help:            ## print this list
 setup:           ## system packages, .venv, model and profile; nothing to do the second time
 	@$(PYTHON) testbed/bootstrap.py
 
-emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags in ARGS="--slo-ms 3000"
-	@$(PYTHON) testbed/run.py --trace '$(TRACE)' $(ARGS)
+emulate:         ## the main job: TTFT of each method over TRACE=lte TOPOLOGY=dumbbell; more flags in ARGS="--slo-ms 3000"
+	@$(PYTHON) testbed/run.py --trace '$(TRACE)' --topology '$(TOPOLOGY)' $(ARGS)
 
 bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/results.md; minutes
 	@test -r '$(BENCH_TEXT)' || { echo 'make bench: no $(BENCH_TEXT), which Debian and Ubuntu have; BENCH_TEXT=FILE names another text' >&2; exit 2; }

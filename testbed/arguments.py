@@ -35,7 +35,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     what.add_argument("--slo-ms", type=float, default=5000.0, help="TTFT objective (default: %(default)g)")
     what.add_argument("--requests", type=int, default=5, help="requests per method (default: %(default)s)")
-    what.add_argument("--seed", type=int, default=0, help="of the trace offsets (default: %(default)s)")
+    what.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
 
     context = parser.add_argument_group("model and contexts")
     context.add_argument("--model", metavar="FOLDER|HUB", help="causal LM (default: SmolLM2-135M-Instruct)")
@@ -51,7 +51,18 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     context.add_argument("--chunk-tokens", type=int, default=512, help="tokens a chunk (default: %(default)s)")
 
     link = parser.add_argument_group("link")
-    link.add_argument("--topology", default="single_link", help="of the network (default: %(default)s)")
+    link.add_argument(
+        "--topology", default="single_link", help="single_link, dumbbell or edge_origin (default: %(default)s)"
+    )
+    link.add_argument(
+        "--cross-traffic", default="onoff", metavar="KIND", help="of a dumbbell: onoff or bulk (default: %(default)s)"
+    )
+    link.add_argument(
+        "--near-share",
+        type=float,
+        default=0.5,
+        help="of the chunks, that edge_origin's cache has (default: %(default)g)",
+    )
     link.add_argument("--delay-ms", type=float, default=20.0, help="one-way delay (default: %(default)g)")
     link.add_argument("--queue-bytes", type=int, default=256_000, help="bottleneck's queue (default: %(default)s)")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from cachegen import InvalidInputError, UnknownNameError
 from testbed.contexts import is_generator_name, load_contexts
+from testbed.cross_traffic import MODES
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
@@ -39,6 +40,10 @@ class RunConfig:
         Folder or hub name; None: SmolLM2-135M-Instruct.
     topology : str
         Name in ``testbed.topologies``.
+    cross_traffic : str
+        Kind of the topology's cross traffic, if it has any: see ``testbed.cross_traffic``.
+    near_share : float
+        Probability that the near cache, if the topology has one, holds a chunk.
     delay_ms : float
         One-way delay of the link.
     queue_bytes : int
@@ -46,7 +51,7 @@ class RunConfig:
     request_timeout_s : float
         When a request is given up; it then counts as a violation.
     seed : int
-        Of the trace offsets.
+        Of the trace offsets, of generated contexts, of cross traffic and of the near cache's content.
 
     Raises
     ------
@@ -64,6 +69,8 @@ class RunConfig:
     chunk_tokens: int
     model: str | None
     topology: str
+    cross_traffic: str
+    near_share: float
     delay_ms: float
     queue_bytes: int
     request_timeout_s: float
@@ -83,6 +90,8 @@ class RunConfig:
             make_method(name)
         if self.topology not in TOPOLOGIES:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
+        self._check("cross_traffic", lambda value: value in MODES, f"one of {', '.join(MODES)}")
+        self._check("near_share", lambda value: 0 <= value <= 1, "from 0 to 1")
         load_trace(self.trace)
         load_contexts(self.contexts, self.num_contexts, self.context_tokens, self.seed)
 

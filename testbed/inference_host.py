@@ -15,7 +15,6 @@ from typing import Any, TextIO
 from cachegen import (
     CachegenError,
     ContextLoader,
-    HttpSource,
     InvalidInputError,
     LinkKnowledge,
     LoadedContext,
@@ -27,6 +26,7 @@ from cachegen import (
 )
 from testbed.answer import answer_question
 from testbed.methods import make_method
+from testbed.near_cache import open_servers
 from testbed.prepare import Prepared, prepare
 from testbed.trace import load_trace
 from testbed.virtual_link import LinkFuture
@@ -55,7 +55,7 @@ async def serve_request(
     """
     context = prepared.contexts[message["context"]]
     method = make_method(message["method"])
-    source = HttpSource(message["store_url"])
+    source = open_servers(message["store_url"], message["near_url"])
     clock = StageClock(message["arrival_s"])
 
     def log(event: str, **fields: Any) -> None:
@@ -103,7 +103,8 @@ async def serve_request(
         }
     finally:
         await source.close()
-    answer("result", request=message["request"], method=method.name, bytes=source.received_bytes, **result)
+    arrived = {"bytes": source.received_bytes, "near_bytes": source.near_bytes}
+    answer("result", request=message["request"], method=method.name, **arrived, **result)
 
 
 def _first_token(prepared: Prepared, loaded: LoadedContext, question_ids: list[int], clock: StageClock) -> int:

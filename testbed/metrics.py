@@ -26,6 +26,8 @@ class RequestRow:
         Of ``STAGES``; they sum to ``ttft_ms``. Empty unless ``ok``.
     bytes : int
         Received from the store: manifest, tokens and chunks.
+    near_bytes : int
+        Of these, from a cache near the inference host, which did not cross the shaped link.
     kl, agreement, dppl : float or None
         Against the uncompressed cache, see ``testbed.quality``.
     score, score_name, answer : float or None, str, str
@@ -47,6 +49,7 @@ class RequestRow:
     ttft_ms: float | None = None
     stages_ms: dict[str, float] = field(default_factory=dict)
     bytes: int = 0
+    near_bytes: int = 0
     kl: float | None = None
     agreement: float | None = None
     dppl: float | None = None
@@ -86,6 +89,7 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "ttft_ms": {"mean": _mean(ttfts), "p50": _percentile(ttfts, 0.5), "p95": _percentile(ttfts, 0.95)},
         "stages_ms": {stage: _mean([row.stages_ms[stage] for row in done]) for stage in STAGES},
         "bytes_mean": _mean([row.bytes for row in done]),
+        "near_bytes_mean": _mean([row.near_bytes for row in done]),
         "kl_mean": _mean([row.kl for row in done if row.kl is not None]),
         "agreement_mean": _mean([row.agreement for row in done if row.agreement is not None]),
         "dppl_mean": _mean([row.dppl for row in done if row.dppl is not None]),

@@ -9,6 +9,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 
 from cachegen import UnknownNameError
+from testbed.bridging import set_up_bridges
 from testbed.delay import DelayBackend, NetemDelay, RelayDelay
 from testbed.errors import LinkError
 from testbed.host_setup import set_up_hosts
@@ -71,8 +72,9 @@ class EmulatedNetwork:
         self._net = _quiet_mininet()
         self._hosts = Hosts(self._net)
         try:
-            self._wiring = TOPOLOGIES[topology](self._net)
+            self._wiring = TOPOLOGIES[topology].build(self._net)
             host_settings = set_up_hosts(self._hosts, self._wiring)
+            set_up_bridges(self._hosts, self._wiring)
             self._shaper = Shaper(self._hosts, self._wiring, queue_bytes, initial_rate_mbps)
             self._delay = self._make_delay(support.delay_backend, delay_ms)
             self.settings: dict[str, Any] = {
@@ -100,7 +102,21 @@ class EmulatedNetwork:
     @property
     def storage_ip(self) -> str:
         """Address of the host ``storage``."""
-        return self._wiring.ip("storage")
+        return self.ip("storage")
+
+    @property
+    def flows(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of hosts, from and to, between which cross traffic crosses the shaped link."""
+        return self._wiring.flows
+
+    @property
+    def near_cache(self) -> str | None:
+        """The host of a second storage server near the inference host, if the topology has one."""
+        return self._wiring.near_cache
+
+    def ip(self, host: str) -> str:
+        """Address of a host."""
+        return self._wiring.ip(host)
 
     def popen(self, host: str, argv: list[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         """Start a process in a host, with the keyword arguments of ``subprocess.Popen``.
@@ -110,10 +126,20 @@ class EmulatedNetwork:
         return self._hosts.popen(host, argv, **popen_kwargs)
 
     def ping_ms(self, count: int) -> list[float]:
-        """Return the round-trip times from sender to receiver, in ms, of the pings that were answered."""
-        target = self._wiring.ip(self._wiring.receiver)
-        command = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", str(PING_PATIENCE_S), target]
-        answers = self._hosts.run(self._wiring.sender, command).split("time=")[1:]
+        """Return the round-trip times across the shaped link, in ms, of the pings that were answered."""
+        source, target = self._wiring.ends
+        command = [
+            "ping",
+            "-n",
+            "-c",
+            str(count),
+            "-i",
+            str(PING_INTERVAL_S),
+            "-W",
+            str(PING_PATIENCE_S),
+            self.ip(target),
+        ]
+        answers = self._hosts.run(source, command).split("time=")[1:]
         return [float(answer.split()[0]) for answer in answers]
 
     def set_rate(self, rate_mbps: float) -> float:

@@ -22,9 +22,8 @@ _START_PATIENCE_S = 60.0
 class Network(Protocol):
     """What is needed of a network to start programs in it."""
 
-    @property
-    def storage_ip(self) -> str:
-        """Address of the storage host."""
+    def ip(self, host: str) -> str:
+        """Address of a host."""
         ...
 
     def popen(self, host: str, argv: list[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
@@ -56,7 +55,7 @@ class InferenceHost:
                 stderr=stderr,
                 bufsize=0,
             )
-        self._lines = _Lines("inference host", self._process)
+        self._lines = Lines("inference host", self._process)
 
     def prepare(self, settings: dict[str, Any], on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Load, store and warm up; return what the host says of itself."""
@@ -95,7 +94,7 @@ class InferenceHost:
 
 
 class StorageServer:
-    """The HTTP server on the ``storage`` host.
+    """The HTTP server on a storage host.
 
     Parameters
     ----------
@@ -105,16 +104,18 @@ class StorageServer:
         Folder that it serves.
     log : Path
         Receives its standard error.
+    host : str
+        The host's name.
     """
 
-    def __init__(self, network: Network, root: Path, log: Path) -> None:
+    def __init__(self, network: Network, root: Path, log: Path, host: str = "storage") -> None:
         self._log = log
         with log.open("wb") as stderr:
             self._process = network.popen(
-                "storage",
+                host,
                 [
                     *(sys.executable, "-P", "-m", "cachegen", "serve"),
-                    *("--root", str(root), "--host", network.storage_ip, "--port", "0"),
+                    *("--root", str(root), "--host", network.ip(host), "--port", "0"),
                     # the emulated network has no other machines
                     "--insecure-no-token",
                 ],
@@ -124,7 +125,7 @@ class StorageServer:
                 bufsize=0,
             )
         # the line that says where it listens comes when it does: nothing to poll for
-        line = _Lines("storage server", self._process).read(_START_PATIENCE_S)
+        line = Lines("storage server", self._process).read(_START_PATIENCE_S)
         if not line:
             self._process.wait()
             self.check()
@@ -137,7 +138,7 @@ class StorageServer:
             raise HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
 
 
-class _Lines:
+class Lines:
     """Lines of a program's unbuffered standard output, each awaited for a bounded time."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:

@@ -25,6 +25,7 @@ _REQUEST_COLUMNS = (
     "ttft_ms",
     *(f"stages_ms.{stage}" for stage in STAGES),
     "bytes",
+    "near_bytes",
     "kl",
     "agreement",
     "dppl",
@@ -55,6 +56,9 @@ class RunDir:
             _remove_if_abandoned(folder)
         self.store = self.path / _STORE
         self.store.mkdir()
+        # within the folder that is locked and removed, and no object of the store
+        self.near_store = self.store / ".near"
+        self.cross_traffic = self.path / "cross_traffic.jsonl"
         # held by this process alone: when it is gone, by whatever end, the store is anybody's to remove
         self._store_lock = os.open(self.store, os.O_RDONLY)
         fcntl.flock(self._store_lock, fcntl.LOCK_EX)
