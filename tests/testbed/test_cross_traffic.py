@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def first_spells(mode, seed, count=200):
     return list(itertools.islice(spells(mode, seed), count))
 
 
+def wait_for_connection(pid):
+    """Wait until a receiver has a second socket beside the one it listens on."""
+    for _ in range(3000):
+        sockets = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if str(fd.readlink()).startswith("socket:")]
+        if len(sockets) > 1:
+            return
+        time.sleep(0.01)
+    raise AssertionError("no connection came")
+
+
 def test_spells_depend_on_the_seed_alone_and_have_the_stated_mean():
     found = first_spells("onoff", "0/0", 4000)
     assert found[:200] == first_spells("onoff", "0/0")
@@ -54,6 +65,8 @@ def test_flows_send_until_the_end_and_every_byte_is_on_record(tmp_path):
     machine, log = Machine(("a", "b"), ("a", "c")), tmp_path / "log.jsonl"
     with CrossTraffic(machine, "bulk", 0, log) as traffic:
         traffic.check()
+        for receiver in machine.processes[::2]:
+            wait_for_connection(receiver.pid)
         assert not log.read_text()  # bulk is one spell, which has not ended
     rows = [json.loads(line) for line in log.read_text().splitlines()]
 
