@@ -1,6 +1,7 @@
 # One line a job; `make` alone prints them. PYTHON needs to be 3.11, 3.12 or 3.13.
 PYTHON ?= python3
 TRACE ?= lte
+TOPOLOGY ?= single_link
 SECONDS ?= 600
 BASE ?=
 NEW ?=
@@ -17,8 +18,8 @@ help:            ## print this list
 setup:           ## system packages, .venv, model and profile; nothing to do the second time
 	@$(PYTHON) testbed/bootstrap.py
 
-emulate:         ## the main job: TTFT of each method over TRACE=lte; more flags in ARGS="--slo-ms 3000"
-	@$(PYTHON) testbed/run.py --trace '$(TRACE)' $(ARGS)
+emulate:         ## the main job: TTFT of each method over TRACE=lte TOPOLOGY=dumbbell; more flags in ARGS="--slo-ms 3000"
+	@$(PYTHON) testbed/run.py --trace '$(TRACE)' --topology '$(TOPOLOGY)' $(ARGS)
 
 virtual: setup   ## the controllers over all traces, objectives and lengths on a virtual clock: runs/virtual
 	@rm -rf runs/virtual

@@ -35,21 +35,34 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     what.add_argument("--slo-ms", type=float, default=5000.0, help="TTFT objective (default: %(default)g)")
     what.add_argument("--requests", type=int, default=5, help="requests per method (default: %(default)s)")
-    what.add_argument("--seed", type=int, default=0, help="of the trace offsets (default: %(default)s)")
+    what.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
 
     context = parser.add_argument_group("model and contexts")
     context.add_argument("--model", metavar="FOLDER|HUB", help="causal LM (default: SmolLM2-135M-Instruct)")
     context.add_argument(
         "--contexts",
-        metavar="FILE.jsonl",
-        help='lines of {"context": ..., "question": ...} (default: Python\'s language reference)',
+        default="reference",
+        metavar="NAME|FILE",
+        help="reference (Python's language reference), needle, or a file: plain text, JSON lines of this project, of "
+        "LongBench or of LongEval (default: %(default)s)",
     )
     context.add_argument("--num-contexts", type=int, default=4, help="of them (default: %(default)s)")
     context.add_argument("--context-tokens", type=int, default=2048, help="longest context (default: %(default)s)")
     context.add_argument("--chunk-tokens", type=int, default=512, help="tokens a chunk (default: %(default)s)")
 
     link = parser.add_argument_group("link")
-    link.add_argument("--topology", default="single_link", help="of the network (default: %(default)s)")
+    link.add_argument(
+        "--topology", default="single_link", help="single_link, dumbbell or edge_origin (default: %(default)s)"
+    )
+    link.add_argument(
+        "--cross-traffic", default="onoff", metavar="KIND", help="of a dumbbell: onoff or bulk (default: %(default)s)"
+    )
+    link.add_argument(
+        "--near-share",
+        type=float,
+        default=0.5,
+        help="of the chunks, that edge_origin's cache has (default: %(default)g)",
+    )
     link.add_argument("--delay-ms", type=float, default=20.0, help="one-way delay (default: %(default)g)")
     link.add_argument("--jitter-ms", type=float, default=0.0, help="each frame's delay is off by up to this much")
     link.add_argument(

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import InvalidInputError, UnknownNameError
+from testbed.contexts import is_generator_name, load_contexts
+from testbed.cross_traffic import MODES
 from testbed.faults.plan import parse_faults
 from testbed.link_settings import LinkSettings
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
-from testbed.workload import read_contexts
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
 
@@ -31,8 +32,8 @@ class RunConfig:
         TTFT objective; a request that takes exactly as long meets it.
     requests : int
         Requests per method; request ``i`` has the same context and trace offset under every method.
-    contexts : str or None
-        JSON-lines file of contexts; None: Python's language reference.
+    contexts : str
+        Name of a generator, or path of a file of any form in ``testbed.contexts``.
     num_contexts : int
         Contexts that the requests go round.
     context_tokens, chunk_tokens : int
@@ -41,6 +42,10 @@ class RunConfig:
         Folder or hub name; None: SmolLM2-135M-Instruct.
     topology : str
         Name in ``testbed.topologies``.
+    cross_traffic : str
+        Kind of the topology's cross traffic, if it has any: see ``testbed.cross_traffic``.
+    near_share : float
+        Probability that the near cache, if the topology has one, holds a chunk.
     delay_ms : float
         One-way delay of the link.
     jitter_ms, loss, loss_burst, queue_bytes, queue_discipline, uplink_mbps, uplink_delay_ms, uplink_loss
@@ -50,7 +55,7 @@ class RunConfig:
     request_timeout_s : float
         When a request is given up; it then counts as a violation.
     seed : int
-        Of the trace offsets.
+        Of the trace offsets, of generated contexts, of cross traffic and of the near cache's content.
     faults : str
         What breaks during each request, see ``testbed.faults``.
     tokens_at_gpu : bool
@@ -66,12 +71,14 @@ class RunConfig:
     methods: tuple[str, ...]
     slo_ms: float
     requests: int
-    contexts: str | None
+    contexts: str
     num_contexts: int
     context_tokens: int
     chunk_tokens: int
     model: str | None
     topology: str
+    cross_traffic: str
+    near_share: float
     delay_ms: float
     jitter_ms: float
     loss: float
@@ -100,10 +107,11 @@ class RunConfig:
             make_method(name)
         if self.topology not in TOPOLOGIES:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
+        self._check("cross_traffic", lambda value: value in MODES, f"one of {', '.join(MODES)}")
+        self._check("near_share", lambda value: 0 <= value <= 1, "from 0 to 1")
         load_trace(self.trace)
         parse_faults(self.faults)
-        if self.contexts is not None:
-            read_contexts(Path(self.contexts), self.num_contexts)
+        load_contexts(self.contexts, self.num_contexts, self.context_tokens, self.seed)
 
     def _check(self, name: str, holds: Any, wanted: str) -> None:
         value = getattr(self, name)
@@ -146,7 +154,8 @@ def make_config(options: argparse.Namespace) -> RunConfig:
     values["methods"] = tuple(options.methods.split(","))
     if not is_trace_name(options.trace):
         values["trace"] = str(Path(options.trace).resolve())
-    for name in ("contexts", "model"):
-        if values[name] is not None and Path(values[name]).exists():
-            values[name] = str(Path(values[name]).resolve())
+    if not is_generator_name(options.contexts):
+        values["contexts"] = str(Path(options.contexts).resolve())
+    if options.model is not None and Path(options.model).exists():
+        values["model"] = str(Path(options.model).resolve())
     return RunConfig(**values)

@@ -13,7 +13,7 @@ from testbed.metrics import RequestRow
 from testbed.result_table import result_table
 
 # of the report's columns, those that fit a terminal of 80 characters
-_SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement"}
+_SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement", "score"}
 
 
 class _Output:

@@ -12,10 +12,12 @@ from testbed.captures import Captures
 from testbed.config import RunConfig
 from testbed.console import RunView
 from testbed.cpu_account import CpuWatch
+from testbed.cross_traffic import CrossTraffic, total_bytes
 from testbed.errors import HostError, LinkError
 from testbed.faults.run_faults import RunFaults
 from testbed.isolation import interrupt_on_supervisor_exit
 from testbed.metrics import STAGES, RequestRow
+from testbed.near_cache import fill_near_cache
 from testbed.network import EmulatedNetwork
 from testbed.outcome import RunRecord
 from testbed.processes import InferenceHost, StorageServer
@@ -51,6 +53,7 @@ class Experiment:
     def __init__(self, record: RunRecord, config: RunConfig, trace: Trace, run_dir: RunDir, view: RunView) -> None:
         self.record = record
         self._config, self._trace, self._dir, self._view = config, trace, run_dir, view
+        self._near: StorageServer | None = None
 
     def run(self) -> None:
         """Serve the whole schedule; what is recorded until an interruption stays recorded."""
@@ -65,16 +68,31 @@ class Experiment:
             settings = {**self._config.to_json(), "store": str(self._dir.store)}
             self.record.inference = host.prepare(settings, self._on_message)
             server = StorageServer(network, self._dir.store, self._dir.path / "storage.log", environment)
+            self._near = self._start_near_cache(network)
             self._dir.publish()
             captures = Captures(network, self._dir.path) if self._config.pcap else None
             try:
-                self._serve_schedule(network, host, server)
+                with CrossTraffic(
+                    network, self._config.cross_traffic, self._config.seed, self._dir.cross_traffic
+                ) as others:
+                    self._serve_schedule(network, host, server, others)
             finally:
                 if captures is not None:
                     self.record.captures = captures.stop()
+            self.record.network["cross_traffic_bytes"] = total_bytes(self._dir.cross_traffic)
             self.record.network["rtt_after_ms"] = network.round_trip_ms()
 
-    def _serve_schedule(self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer) -> None:
+    def _start_near_cache(self, network: EmulatedNetwork) -> StorageServer | None:
+        """Start the second server of a topology that has one."""
+        if network.near_cache is None:
+            return None
+        held = fill_near_cache(self._dir.store, self._dir.near_store, self._config.near_share, self._config.seed)
+        self.record.network["near_cache"] = held
+        return StorageServer(network, self._dir.near_store, self._dir.path / "cache.log", host=network.near_cache)
+
+    def _serve_schedule(
+        self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer, others: CrossTraffic
+    ) -> None:
         contexts = len(self.record.inference["contexts"])
         schedule = make_schedule(self._config.requests, contexts, self._trace.period_s, self._config.seed)
         order = interleave(schedule, self._config.methods)
@@ -87,6 +105,9 @@ class Experiment:
                 row, log = self._serve(request, method, host, replay, server)
                 # what a dead server or delay node did to a request is no result of the method
                 server.check()
+                others.check()
+                if self._near is not None:
+                    self._near.check()
                 self.record.delay_report = network.delay_report()
                 self.record.add(row, log)
                 self._view.request(row, place, len(order))
@@ -123,6 +144,7 @@ class Experiment:
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,
             "tokens_at_gpu": self._config.tokens_at_gpu,
+            "near_url": None if self._near is None else self._near.url,
         }
 
     def _row(self, request: Request, method: str, result: dict[str, Any]) -> RequestRow:
@@ -138,9 +160,14 @@ class Experiment:
             ttft_ms=ttft_ms,
             stages_ms={stage: result["stages_ms"][stage] for stage in STAGES} if ttft_ms is not None else {},
             bytes=result["bytes"],
+            near_bytes=result["near_bytes"],
             kl=result.get("kl"),
             agreement=result.get("agreement"),
             dppl=result.get("dppl"),
+            score=result.get("score"),
+            reference_score=self.record.inference["contexts"][request.context].get("reference_score"),
+            score_name=result.get("score_name", ""),
+            answer=result.get("answer", ""),
             levels=result.get("levels", {}),
             link_mbps=self._trace_mean_mbps(offset_s, ttft_ms / 1e3) if ttft_ms is not None else None,
             error=result["error"],

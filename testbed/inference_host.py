@@ -15,7 +15,6 @@ from typing import Any, TextIO
 from cachegen import (
     CachegenError,
     ContextLoader,
-    HttpSource,
     InvalidInputError,
     LinkKnowledge,
     LoadedContext,
@@ -25,7 +24,9 @@ from cachegen import (
     compare_logits,
     make_controller,
 )
+from testbed.answer import answer_question
 from testbed.methods import make_method
+from testbed.near_cache import open_servers
 from testbed.prepare import Prepared, prepare
 from testbed.trace import load_trace
 from testbed.virtual_link import LinkFuture
@@ -54,7 +55,7 @@ async def serve_request(
     """
     context = prepared.contexts[message["context"]]
     method = make_method(message["method"])
-    source = HttpSource(message["store_url"])
+    source = open_servers(message["store_url"], message["near_url"])
     clock = StageClock(message["arrival_s"])
 
     def log(event: str, **fields: Any) -> None:
@@ -99,10 +100,12 @@ async def serve_request(
             "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
             "first_token": first_token,
             **_quality(prepared, loaded, context.index),
+            **_score(prepared, loaded, context.index),
         }
     finally:
         await source.close()
-    answer("result", request=message["request"], method=method.name, bytes=source.received_bytes, **result)
+    arrived = {"bytes": source.received_bytes, "near_bytes": source.near_bytes}
+    answer("result", request=message["request"], method=method.name, **arrived, **result)
 
 
 def _first_token(prepared: Prepared, loaded: LoadedContext, question_ids: list[int], clock: StageClock) -> int:
@@ -115,6 +118,14 @@ def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str,
     loaded.cache.truncate(len(context.token_ids))
     logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
     return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
+
+
+def _score(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, Any]:
+    context = prepared.contexts[index]
+    if context.task is None:
+        return {}
+    answer = answer_question(prepared.model, loaded.cache, context.question_ids, context.task)
+    return {"score": answer.score, "score_name": context.task.score, "answer": answer.text}
 
 
 def main() -> None:

@@ -29,8 +29,14 @@ class RequestRow:
         Of ``STAGES``; they sum to ``ttft_ms``. Empty unless ``ok``.
     bytes : int
         Received from the store: manifest, tokens and chunks.
+    near_bytes : int
+        Of these, from a cache near the inference host, which did not cross the shaped link.
     kl, agreement, dppl : float or None
         Against the uncompressed cache, see ``testbed.quality``.
+    score, score_name, answer : float or None, str, str
+        Of the answer to the context's question, if it is known what is right, see ``testbed.scores``.
+    reference_score : float or None
+        Of the answer that the uncompressed cache gives to the same question.
     levels : dict
         Number of chunks by encoding, or ``recompute``.
     link_mbps : float or None
@@ -48,9 +54,14 @@ class RequestRow:
     ttft_ms: float | None = None
     stages_ms: dict[str, float] = field(default_factory=dict)
     bytes: int = 0
+    near_bytes: int = 0
     kl: float | None = None
     agreement: float | None = None
     dppl: float | None = None
+    score: float | None = None
+    reference_score: float | None = None
+    score_name: str = ""
+    answer: str = ""
     levels: dict[str, int] = field(default_factory=dict)
     link_mbps: float | None = None
     error: str = ""
@@ -101,12 +112,21 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         },
         "stages_ms": {stage: _mean([row.stages_ms[stage] for row in done]) for stage in STAGES},
         "bytes_mean": _mean([row.bytes for row in done]),
+        "near_bytes_mean": _mean([row.near_bytes for row in done]),
         "kl_mean": _mean([row.kl for row in done if row.kl is not None]),
         "agreement_mean": _mean([row.agreement for row in done if row.agreement is not None]),
         "dppl_mean": _mean([row.dppl for row in done if row.dppl is not None]),
+        "score_mean": _mean([row.score for row in done if row.score is not None]),
+        "scores": sorted({row.score_name for row in done if row.score_name}),
         "link_mbps_mean": _mean([row.link_mbps for row in done if row.link_mbps is not None]),
         "levels": dict(sorted(levels.items())),
     }
+
+
+def summarize_reference(rows: Sequence[RequestRow]) -> dict[str, Any]:
+    """What the uncompressed cache scores on the same requests, whatever served them; empty where nothing is scored."""
+    by_request = {row.request: row.reference_score for row in rows if row.reference_score is not None}
+    return {"score_mean": _mean(list(by_request.values()))} if by_request else {}
 
 
 def _mean(values: Sequence[float]) -> float | None:

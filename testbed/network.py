@@ -11,6 +11,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 
 from cachegen import UnknownNameError
+from testbed.bridging import set_up_bridges
 from testbed.delay import DelayBackend
 from testbed.errors import LinkError
 from testbed.host_setup import set_up_hosts
@@ -82,8 +83,9 @@ class EmulatedNetwork:
         self._net = _quiet_mininet()
         self._hosts = Hosts(self._net)
         try:
-            self._wiring = TOPOLOGIES[topology](self._net)
+            self._wiring = TOPOLOGIES[topology].build(self._net)
             host_settings = set_up_hosts(self._hosts, self._wiring)
+            set_up_bridges(self._hosts, self._wiring)
             shaping = self._shape(initial_rate_mbps)
             self._delay = self._make_delay(backend or support.delay_backend)
             self.settings: dict[str, Any] = {
@@ -113,7 +115,21 @@ class EmulatedNetwork:
     @property
     def storage_ip(self) -> str:
         """Address of the host ``storage``."""
-        return self._wiring.ip("storage")
+        return self.ip("storage")
+
+    @property
+    def flows(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of hosts, from and to, between which cross traffic crosses the shaped link."""
+        return self._wiring.flows
+
+    @property
+    def near_cache(self) -> str | None:
+        """The host of a second storage server near the inference host, if the topology has one."""
+        return self._wiring.near_cache
+
+    def ip(self, host: str) -> str:
+        """Address of a host."""
+        return self._wiring.ip(host)
 
     @property
     def wiring(self) -> Wiring:
@@ -148,11 +164,11 @@ class EmulatedNetwork:
         }
 
     def ping_ms(self, count: int) -> list[float]:
-        """Return the round-trip times from sender to receiver, in ms, of the pings that were answered."""
-        target = self._wiring.ip(self._wiring.receiver)
-        command = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", str(PING_PATIENCE_S), target]
+        """Return the round-trip times across the shaped link, in ms, of the pings that were answered."""
+        source, target = self._wiring.ends
+        timing = ["-c", str(count), "-i", str(PING_INTERVAL_S), "-W", str(PING_PATIENCE_S)]
         # 1: none was answered
-        answers = self._hosts.run(self._wiring.sender, command, good=(0, 1)).split("time=")[1:]
+        answers = self._hosts.run(source, ["ping", "-n", *timing, self.ip(target)], good=(0, 1)).split("time=")[1:]
         return [float(answer.split()[0]) for answer in answers]
 
     def set_rate(self, rate_mbps: float) -> float:

@@ -10,7 +10,7 @@ from testbed.config import RunConfig
 from testbed.cpu_account import CpuUse
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
-from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method
+from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method, summarize_reference
 from testbed.replay import ReplayLog
 from testbed.report import write_reports
 from testbed.run_dir import RunDir
@@ -138,12 +138,13 @@ class RunRecord:
                 "queue_drops": link.queue_drops,
                 "cpu": asdict(self.cpu) if self.cpu is not None else None,
             },
+            "reference": summarize_reference(self._rows),
             "methods": {name: summarize_method([row for row in self._rows if row.method == name]) for name in methods},
         }
 
     def _summary_of_nothing(self) -> dict[str, Any]:
         verdict = Verdict("INVALID", ("no request was served",), ())
-        return {**self._summary_head(verdict), "link": {}, "methods": {}}
+        return {**self._summary_head(verdict), "link": {}, "reference": {}, "methods": {}}
 
     def _summary_head(self, verdict: Verdict) -> dict[str, Any]:
         return {

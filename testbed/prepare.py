@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from cachegen import (
     store_kv,
     warm_up,
 )
+from testbed.answer import ANSWER_TOKENS, Answer, answer_question
 from testbed.config import QUALITY_TOKENS
+from testbed.contexts import ContextText, Task, load_contexts
 from testbed.methods import make_method
-from testbed.workload import ContextText, read_contexts, reference_contexts
 
 OnStep = Callable[[str, int, int], None]
 
@@ -38,9 +38,14 @@ class PreparedContext:
     Parameters
     ----------
     continuation_ids : list of int
-        The tokens that follow the context in its text; they are held out for the quality comparison.
+        The tokens that follow the context, for the quality comparison: in its text, where they are held out, or the
+        question and the expected answer where there is one.
     reference_logits : torch.Tensor
         After each continuation token but the last, under the uncompressed cache: ``[tokens, vocabulary]``.
+    task : Task or None
+        What the answer should be.
+    reference_answer : Answer or None
+        The uncompressed cache's; None without a task.
     """
 
     index: int
@@ -50,6 +55,8 @@ class PreparedContext:
     question_ids: list[int]
     continuation_ids: list[int]
     reference_logits: torch.Tensor
+    task: Task | None
+    reference_answer: Answer | None
     manifest: Manifest
 
 
@@ -81,6 +88,7 @@ class Prepared:
                     "key": context.key.hex(),
                     "tokens": len(context.token_ids),
                     "bytes": _total_bytes(context.manifest),
+                    **_reference(context),
                 }
                 for context in self.contexts
             ],
@@ -100,7 +108,7 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
     on_step("load model", 0, 1)
     path = settings["model"] or default_model_path()
     model = load_model(path)
-    texts = _texts(settings)
+    texts = load_contexts(*(settings[name] for name in ("contexts", "num_contexts", "context_tokens", "seed")))
     encodings = _encodings(settings["methods"])
     profile = cached_profile(
         model,
@@ -116,12 +124,6 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
     costs = _warm_up(model, profile, contexts, encodings, settings)
     on_step("warm up", 1, 1)
     return Prepared(model, profile, contexts, costs)
-
-
-def _texts(settings: dict[str, Any]) -> list[ContextText]:
-    if settings["contexts"] is None:
-        return reference_contexts(settings["num_contexts"], settings["context_tokens"])
-    return read_contexts(Path(settings["contexts"]), settings["num_contexts"])
 
 
 def _encodings(methods: Sequence[str]) -> list[str]:
@@ -141,26 +143,58 @@ def _store_context(
     cache = calculate_kv(model, token_ids, settings["chunk_tokens"])
     # "raw" where no method streams anything: text alone needs the manifest and the tokens all the same
     manifest = store_kv(settings["store"], model, cache, encodings or ["raw"], profile, settings["chunk_tokens"])
+    question_ids = model.tokenize(text.question)
     return PreparedContext(
         index=index,
         name=text.name,
         key=manifest.context_key,
         token_ids=token_ids,
-        question_ids=model.tokenize(text.question),
+        question_ids=question_ids,
         continuation_ids=continuation_ids,
         reference_logits=model.continuation_logits(cache, continuation_ids[:-1]),
+        task=text.task,
+        reference_answer=answer_question(model, cache, question_ids, text.task) if text.task else None,
         manifest=manifest,
     )
 
 
 def split_tokens(text: ContextText, model: LanguageModel, context_tokens: int) -> tuple[list[int], list[int]]:
-    """Cut a text into the context and the held-out tokens behind it.
+    """Cut a text into the context and the tokens behind it.
+
+    Without a task the text's own next tokens are held out. With one the text stays whole, and what follows it is the
+    question and the expected answer; too long a text loses its middle, as LongBench does it.
 
     Raises
     ------
     InvalidInputError
-        The text is too short to hold out anything, or context and question exceed the model's length.
+        The text is too short to hold out anything, or context, question and answer exceed the model's length.
     """
+    context_ids, continuation_ids = (
+        _task_tokens(text, text.task, model, context_tokens) if text.task else _held_out(text, model, context_tokens)
+    )
+    behind = max(len(continuation_ids), len(model.tokenize(text.question)) + (ANSWER_TOKENS if text.task else 0))
+    if model.max_tokens and len(context_ids) + behind > model.max_tokens:
+        raise InvalidInputError(
+            f"context {text.name}: {len(context_ids)} tokens and {behind} behind them exceed the model's "
+            f"{model.max_tokens}"
+        )
+    return context_ids, continuation_ids
+
+
+def _task_tokens(
+    text: ContextText, task: Task, model: LanguageModel, context_tokens: int
+) -> tuple[list[int], list[int]]:
+    token_ids = model.tokenize(text.text)
+    if len(token_ids) > context_tokens:
+        tail = context_tokens // 2
+        token_ids = token_ids[: context_tokens - tail] + token_ids[-tail:]
+    behind = model.tokenize(f"{text.question} {task.expected[0]}")[: QUALITY_TOKENS + 1]
+    if len(token_ids) < 2 or len(behind) < 2:
+        raise InvalidInputError(f"context {text.name}: context, and question with answer, need two tokens each")
+    return token_ids, behind
+
+
+def _held_out(text: ContextText, model: LanguageModel, context_tokens: int) -> tuple[list[int], list[int]]:
     token_ids = model.tokenize(text.text)
     held_out = QUALITY_TOKENS + 1  # the last one is only predicted
     length = min(context_tokens, len(token_ids) - held_out)
@@ -168,11 +202,6 @@ def split_tokens(text: ContextText, model: LanguageModel, context_tokens: int) -
         raise InvalidInputError(
             f"context {text.name}: {len(token_ids)} tokens; more than {held_out + 1} are needed, since {held_out} are "
             "held out to measure quality"
-        )
-    behind = max(held_out, len(model.tokenize(text.question)))
-    if model.max_tokens and length + behind > model.max_tokens:
-        raise InvalidInputError(
-            f"context {text.name}: {length} tokens and {behind} behind them exceed the model's {model.max_tokens}"
         )
     return token_ids[:length], token_ids[length : length + held_out]
 
@@ -199,6 +228,18 @@ def _warm_up(
         reserve_s = max(reserve_s, spent_s)
     recompute = measure_recompute(model, longest.token_ids, settings["chunk_tokens"])
     return LoadCosts(recompute, reserve_s)
+
+
+def _reference(context: PreparedContext) -> dict[str, Any]:
+    """What the uncompressed cache answers, and how good that is: no codec can be blamed for a model that cannot."""
+    if context.task is None or context.reference_answer is None:
+        return {}
+    return {
+        "expected": list(context.task.expected),
+        "reference_answer": context.reference_answer.text,
+        "score_name": context.task.score,
+        "reference_score": context.reference_answer.score,
+    }
 
 
 def _total_bytes(manifest: Manifest) -> dict[str, int]:

@@ -24,9 +24,8 @@ _START_PATIENCE_S = 60.0
 class Network(Protocol):
     """What is needed of a network to start programs in it."""
 
-    @property
-    def storage_ip(self) -> str:
-        """Address of the storage host."""
+    def ip(self, host: str) -> str:
+        """Address of a host."""
         ...
 
     def popen(self, host: str, argv: list[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
@@ -61,7 +60,7 @@ class InferenceHost:
                 bufsize=0,
                 env={**os.environ, **environment},
             )
-        self._lines = _Lines("inference host", self._process)
+        self._lines = Lines("inference host", self._process)
 
     def prepare(self, settings: dict[str, Any], on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Load, store and warm up; return what the host says of itself."""
@@ -100,7 +99,7 @@ class InferenceHost:
 
 
 class StorageServer:
-    """The HTTP server on the ``storage`` host.
+    """The HTTP server on a storage host.
 
     Parameters
     ----------
@@ -112,10 +111,14 @@ class StorageServer:
         Receives its standard error.
     environment : mapping
         Variables besides those of this process.
+    host : str
+        The host's name.
     """
 
-    def __init__(self, network: Network, root: Path, log: Path, environment: Mapping[str, str] = {}) -> None:
-        self._network, self._root, self._log = network, root, log
+    def __init__(
+        self, network: Network, root: Path, log: Path, environment: Mapping[str, str] = {}, host: str = "storage"
+    ) -> None:
+        self._network, self._root, self._log, self._host = network, root, log, host
         self._environment = {**os.environ, **environment}
         log.write_bytes(b"")
         self._process, self.url, self._port = self._start(0)
@@ -123,10 +126,10 @@ class StorageServer:
     def _start(self, port: int) -> tuple[subprocess.Popen[bytes], str, int]:
         with self._log.open("ab") as stderr:
             process = self._network.popen(
-                "storage",
+                self._host,
                 [
                     *(sys.executable, "-P", "-m", "cachegen", "serve"),
-                    *("--root", str(self._root), "--host", self._network.storage_ip, "--port", str(port)),
+                    *("--root", str(self._root), "--host", self._network.ip(self._host), "--port", str(port)),
                     # the emulated network has no other machines
                     "--insecure-no-token",
                 ],
@@ -137,7 +140,7 @@ class StorageServer:
                 env=self._environment,
             )
         # the line that says where it listens comes when it does: nothing to poll for
-        line = _Lines("storage server", process).read(_START_PATIENCE_S)
+        line = Lines("storage server", process).read(_START_PATIENCE_S)
         if not line:
             raise self._ended(process.wait())
         ready = json.loads(line)
@@ -171,7 +174,7 @@ class StorageServer:
         return HostError(f"storage server: ended with status {status}; its last words:\n{log_tail(self._log)}")
 
 
-class _Lines:
+class Lines:
     """Lines of a program's unbuffered standard output, each awaited for a bounded time."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:

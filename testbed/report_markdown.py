@@ -3,7 +3,7 @@
 from typing import Any
 
 from testbed.explain import explain_method
-from testbed.result_table import result_table
+from testbed.result_table import REFERENCE, result_table
 
 _STAGES = {
     "queue": "queue",
@@ -32,6 +32,7 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
         "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
         "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
         "all.",
+        *_scores(summary),
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
         *(
@@ -60,6 +61,16 @@ def _verdict(summary: dict[str, Any]) -> str:
     if summary["status"] != "complete":
         text += f" — **partial result**: the run was {summary['status']}"
     return text
+
+
+def _scores(summary: dict[str, Any]) -> list[str]:
+    names = sorted({name for figures in summary["methods"].values() for name in figures.get("scores", [])})
+    if not names:
+        return []
+    return [
+        f"Score: mean over the answers ({', '.join(names)}; 0 to 1), each of at most 32 tokens, chosen greedily. "
+        f"The row of the {REFERENCE} says what this model can do at all."
+    ]
 
 
 def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:

@@ -35,6 +35,9 @@ class RunDir:
             _remove_if_abandoned(folder)
         self.store = self.path / _STORE
         self.store.mkdir()
+        # within the folder that is locked and removed, and no object of the store
+        self.near_store = self.store / ".near"
+        self.cross_traffic = self.path / "cross_traffic.jsonl"
         # held by this process alone: when it is gone, by whatever end, the store is anybody's to remove
         self._store_lock = os.open(self.store, os.O_RDONLY)
         fcntl.flock(self._store_lock, fcntl.LOCK_EX)

@@ -1,12 +1,13 @@
 """The topologies a run can be asked for, by name."""
 
-from collections.abc import Callable
-from typing import Any
+from testbed.topologies.dumbbell import Dumbbell
+from testbed.topologies.edge_origin import EdgeOrigin
+from testbed.topologies.single_link import SingleLink
+from testbed.topologies.wiring import Topology
 
-from testbed.topologies import single_link
-from testbed.topologies.wiring import Wiring
-
-# name -> function that adds nodes and links to a Mininet network and says what is what
-TOPOLOGIES: dict[str, Callable[[Any], Wiring]] = {
-    "single_link": single_link.build,
+# Adding one: a module here, and a line.
+TOPOLOGIES: dict[str, Topology] = {
+    "single_link": SingleLink(),
+    "dumbbell": Dumbbell(),
+    "edge_origin": EdgeOrigin(),
 }

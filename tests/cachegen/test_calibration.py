@@ -17,7 +17,7 @@ from cachegen import (
     check_held_out,
     store_kv,
 )
-from testbed.workload import reference_contexts
+from testbed.contexts.reference import reference_contexts
 
 
 class ByteTokenizer:

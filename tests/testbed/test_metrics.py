@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from testbed.metrics import STAGES, RequestRow, summarize_method
+from testbed.metrics import STAGES, RequestRow, summarize_method, summarize_reference
+from testbed.result_table import result_table
 
 
 def row(ttft_ms, **fields):
@@ -81,3 +82,32 @@ def test_the_oracles_split_is_left_out_where_the_oracle_was_not_run():
     assert "violations_by_oracle" not in summarize_method([row(1500.0)])
     figures = summarize_method([row(1500.0, oracle_ttft_ms=900.0), row(None, oracle_ttft_ms=1100.0), row(500.0)])
     assert figures["violations_by_oracle"] == {"avoidable": 1, "infeasible": 1}
+
+
+def test_scores_are_means_and_each_request_counts_once_in_the_reference():
+    scored = {"score_name": "f1", "answer": "x"}
+    rows = [
+        row(500.0, request=0, score=0.5, reference_score=1.0, **scored),
+        row(500.0, request=0, method="n", score=1.0, reference_score=1.0, **scored),
+        row(500.0, request=1, score=0.0, reference_score=0.0, **scored),
+        row(None, request=2, reference_score=0.5),
+    ]
+    figures = summarize_method([rows[0], rows[2], rows[3]])
+
+    assert (figures["score_mean"], figures["scores"]) == (0.25, ["f1"])
+    assert summarize_reference(rows) == {"score_mean": 0.5}
+    assert summarize_reference([row(500.0)]) == {}
+    assert summarize_method([row(500.0)])["score_mean"] is None
+
+
+def test_the_table_has_the_uncompressed_cache_as_a_row_where_answers_are_scored():
+    figures = {"m": summarize_method([row(500.0, score=0.25, score_name="f1")])}
+
+    headings, rows = result_table({"methods": figures, "reference": {"score_mean": 0.75}})
+    assert (headings[-1], [line[-1] for line in rows]) == ("score", ["0.25", "0.75"])
+    assert rows[1][0] == "uncompressed KV"
+    assert all(len(line) == len(headings) for line in rows)
+    # without scores, and in runs of before there were any
+    for extra in ({"reference": {}}, {}):
+        headings, rows = result_table({"methods": figures, **extra})
+        assert ("score" in headings, len(rows)) == (False, 1)
