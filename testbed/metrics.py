@@ -19,7 +19,7 @@ class RequestRow:
     Parameters
     ----------
     status : str
-        ``ok``, ``failed`` or ``timed_out``.
+        ``ok``, ``failed``, ``timed_out`` or ``refused``.
     ttft_ms : float or None
         From the scheduled arrival to the first sampled token; None unless ``ok``.
     stages_ms : dict
@@ -32,6 +32,12 @@ class RequestRow:
         Number of chunks by encoding, or ``recompute``.
     link_mbps : float or None
         Mean rate of the trace from arrival to the first token.
+    batch : int
+        Requests of one batch shared the link, and one replay of the trace.
+    sharing : str
+        How they did.
+    arrival_s, ended_s : float
+        Since the batch's beginning: when the request arrived, and when it had its first token or was given up.
     """
 
     request: int
@@ -49,6 +55,10 @@ class RequestRow:
     levels: dict[str, int] = field(default_factory=dict)
     link_mbps: float | None = None
     error: str = ""
+    batch: int = 0
+    sharing: str = ""
+    arrival_s: float = 0.0
+    ended_s: float = 0.0
 
     @property
     def violation(self) -> bool:
@@ -83,7 +93,30 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "dppl_mean": _mean([row.dppl for row in done if row.dppl is not None]),
         "link_mbps_mean": _mean([row.link_mbps for row in done if row.link_mbps is not None]),
         "levels": dict(sorted(levels.items())),
+        "refused": sum(row.status == "refused" for row in rows),
+        "fairness": jain_index([_satisfaction(row) for row in rows]),
+        "request_goodput": _goodput(rows),
     }
+
+
+def jain_index(shares: Sequence[float]) -> float | None:
+    """Jain's index (DEC-TR-301, 1984): 1 if all have the same, 1/n if one has all; None if nobody has any."""
+    squares = math.fsum(share * share for share in shares)
+    return math.fsum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def _satisfaction(row: RequestRow) -> float:
+    """1 if the objective was met, the part of it that the request's time is if not, 0 without a first token."""
+    return 0.0 if row.ttft_ms is None else min(1.0, row.slo_ms / row.ttft_ms)
+
+
+def _goodput(rows: Sequence[RequestRow]) -> float | None:
+    """Requests that met the objective by second of serving: from each batch's first arrival to its last end."""
+    served_s = 0.0
+    for batch in {row.batch for row in rows}:
+        members = [row for row in rows if row.batch == batch]
+        served_s += max(row.ended_s for row in members) - min(row.arrival_s for row in members)
+    return sum(not row.violation for row in rows) / served_s if served_s > 0 else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

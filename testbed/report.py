@@ -15,6 +15,8 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "MB": lambda figures: _number(figures["bytes_mean"], 1e-6, 2),
     "KL": lambda figures: _number(figures["kl_mean"], 1, 4),
     "agreement": lambda figures: _number(figures["agreement_mean"], 1, 3),
+    "fairness": lambda figures: _number(figures["fairness"], 1, 3),
+    "goodput /s": lambda figures: _number(figures["request_goodput"], 1, 3),
     "Δ perplexity": lambda figures: _number(figures["dppl_mean"], 1, 3),
 }
 _STAGES = {
@@ -49,7 +51,8 @@ def render_report(summary: dict[str, Any], manifest: dict[str, Any], config: dic
         "TTFT from the scheduled arrival to the first sampled token. MB: received over the link per request. KL "
         "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
         "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
-        "all.",
+        "all. Fairness: Jain's index over what each request got of its objective (1 if met, SLO / TTFT if late, 0 "
+        "without a first token). Goodput: requests that met the objective by second of serving.",
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
         *(
@@ -88,8 +91,17 @@ def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str
         f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
         f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
         f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
-        f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
-        "place in the trace, the same for every method."
+        f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. {_arrivals(config)}"
+    )
+
+
+def _arrivals(config: dict[str, Any]) -> str:
+    if config["arrivals"] == "sequential":
+        return "Each request starts at its own place in the trace, the same for every method."
+    admission = "with" if config["admission"] else "without"
+    return (
+        f"Arrivals {config['arrivals']}: requests share the link ({', '.join(config['sharing'])}; {admission} "
+        "admission), and every method has the same arrivals at the same place in the trace."
     )
 
 

@@ -31,6 +31,10 @@ _REQUEST_COLUMNS = (
     "levels",
     "link_mbps",
     "error",
+    "batch",
+    "sharing",
+    "arrival_s",
+    "ended_s",
 )
 
 

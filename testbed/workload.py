@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import TypeVar
 
 from cachegen import InvalidInputError
 
 _DEFAULT_QUESTION = "\n\nQuestion: What is described above? Answer in one sentence.\nAnswer:"
 # Long enough for any tokenizer: English has about four characters a token.
 _CHARACTERS_PER_TOKEN = 8
+
+B = TypeVar("B")
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,14 @@ class Request:
         Index of its context.
     trace_offset_s : float
         Where in the trace the link is when the request arrives.
+    arrival_s : float
+        Seconds since its batch began, see :mod:`testbed.arrivals`.
     """
 
     index: int
     context: int
     trace_offset_s: float
+    arrival_s: float = 0.0
 
 
 def reference_contexts(count: int, context_tokens: int) -> list[ContextText]:
@@ -108,10 +115,10 @@ def make_schedule(requests: int, num_contexts: int, trace_period_s: float, seed:
     ]
 
 
-def interleave(requests: Sequence[Request], methods: Sequence[str]) -> list[tuple[Request, str]]:
-    """Every request under every method; the order of methods rotates, so that none profits from its place."""
+def interleave(batches: Sequence[B], methods: Sequence[M]) -> list[tuple[B, M]]:
+    """Every batch under every method; the order of methods rotates, so that none profits from its place."""
     return [
-        (request, methods[(place + request.index) % len(methods)])
-        for request in requests
+        (batch, methods[(place + number) % len(methods)])
+        for number, batch in enumerate(batches)
         for place in range(len(methods))
     ]
