@@ -37,6 +37,24 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     what.add_argument("--requests", type=int, default=5, help="requests per method (default: %(default)s)")
     what.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
 
+    many = parser.add_argument_group("many users")
+    many.add_argument(
+        "--arrivals",
+        default="sequential",
+        metavar="PATTERN",
+        help="sequential (each request alone), or on one link: poisson:RATE a second, closed:N users, burst:N at once, "
+        "trace:FILE (a request log of Azure or Mooncake) (default: %(default)s)",
+    )
+    many.add_argument(
+        "--sharing",
+        default="equal",
+        metavar="A,B",
+        help="how requests share link and compute: equal, deadline, or both (default: %(default)s)",
+    )
+    many.add_argument(
+        "--admission", action="store_true", help="refuse requests at arrival whose deadline could not be held"
+    )
+
     context = parser.add_argument_group("model and contexts")
     context.add_argument("--model", metavar="FOLDER|HUB", help="causal LM (default: SmolLM2-135M-Instruct)")
     context.add_argument(

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cachegen import InvalidInputError, UnknownNameError
+from cachegen import InvalidInputError, UnknownNameError, make_sharing
+from testbed.arrivals import make_arrivals
 from testbed.contexts import is_generator_name, load_contexts
 from testbed.cross_traffic import MODES
 from testbed.faults.plan import parse_faults
@@ -16,6 +17,15 @@ from testbed.topologies import TOPOLOGIES
 from testbed.trace import is_trace_name, load_trace
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under a sharing, and what the results call the two."""
+
+    label: str
+    method: str
+    sharing: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +65,14 @@ class RunConfig:
     request_timeout_s : float
         When a request is given up; it then counts as a violation.
     seed : int
-        Of the trace offsets, of generated contexts, of cross traffic and of the near cache's content.
+        Of the trace offsets, of random arrivals, generated contexts, cross traffic and the near cache's content.
+    arrivals : str
+        When requests arrive, see ``testbed.arrivals``.
+    sharing : tuple of str
+        How requests that meet share link and compute lane, names of ``cachegen.SHARING``; with several, every method
+        is run under each.
+    admission : bool
+        Whether a request whose deadline could not be held is refused at its arrival; it counts as a violation.
     faults : str
         What breaks during each request, see ``testbed.faults``.
     tokens_at_gpu : bool
@@ -91,6 +108,9 @@ class RunConfig:
     pcap: bool
     request_timeout_s: float
     seed: int
+    arrivals: str
+    sharing: tuple[str, ...]
+    admission: bool
     faults: str = ""
     tokens_at_gpu: bool = False
 
@@ -102,9 +122,14 @@ class RunConfig:
             self._check(name, lambda value: value >= 1, "at least 1")
         for name in ("context_tokens", "chunk_tokens"):
             self._check(name, lambda value: value >= 2, "at least 2")
-        self._check("methods", lambda value: 0 < len(value) == len(set(value)), "distinct names, at least one")
+        for names in ("methods", "sharing"):
+            self._check(names, lambda value: 0 < len(value) == len(set(value)), "distinct names, at least one")
         for name in self.methods:
             make_method(name)
+        for name in self.sharing:
+            make_sharing(name)
+        # a log of requests is read here, to be refused before anything is set up
+        make_arrivals(self.arrivals).times_s(self.requests, self.seed)
         if self.topology not in TOPOLOGIES:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
         self._check("cross_traffic", lambda value: value in MODES, f"one of {', '.join(MODES)}")
@@ -125,7 +150,7 @@ class RunConfig:
     @classmethod
     def from_json(cls, settings: dict[str, Any]) -> "RunConfig":
         """Settings out of ``config.json``."""
-        return cls(**{**settings, "methods": tuple(settings["methods"])})
+        return cls(**settings | {name: tuple(settings[name]) for name in ("methods", "sharing")})
 
     @property
     def link(self) -> LinkSettings:
@@ -143,6 +168,16 @@ class RunConfig:
         )
 
     @property
+    def variants(self) -> list[Variant]:
+        """Every method under every sharing; the sharing is named where there are several."""
+        several = len(self.sharing) > 1
+        return [
+            Variant(f"{method}@{sharing}" if several else method, method, sharing)
+            for method in self.methods
+            for sharing in self.sharing
+        ]
+
+    @property
     def slo_s(self) -> float:
         """TTFT objective in seconds."""
         return self.slo_ms / 1e3
@@ -151,7 +186,11 @@ class RunConfig:
 def make_config(options: argparse.Namespace) -> RunConfig:
     """Settings out of the command line; paths become absolute, so that ``config.json`` says which files they were."""
     values = {field.name: getattr(options, field.name) for field in fields(RunConfig)}
-    values["methods"] = tuple(options.methods.split(","))
+    for name in ("methods", "sharing"):
+        values[name] = tuple(values[name].split(","))
+    kind, _, argument = options.arrivals.partition(":")
+    if kind == "trace":
+        values["arrivals"] = f"{kind}:{Path(argument).resolve()}"
     if not is_trace_name(options.trace):
         values["trace"] = str(Path(options.trace).resolve())
     if not is_generator_name(options.contexts):

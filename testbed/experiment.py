@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cachegen import CachegenError, InvalidInputError
+from testbed.arrivals import Batch, make_arrivals, make_batches
 from testbed.captures import Captures
-from testbed.config import RunConfig
+from testbed.config import RunConfig, Variant
 from testbed.console import RunView
 from testbed.cpu_account import CpuWatch
 from testbed.cross_traffic import CrossTraffic, total_bytes
@@ -25,7 +26,7 @@ from testbed.replay import LinkReplay, ReplayLog
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSampler
 from testbed.trace import Trace, load_trace
-from testbed.workload import Request, interleave, make_schedule
+from testbed.workload import Request, interleave
 
 # Between a request's announcement and its scheduled arrival: long enough for both sides to be ready.
 _LEAD_S = 0.25
@@ -94,24 +95,28 @@ class Experiment:
         self, network: EmulatedNetwork, host: InferenceHost, server: StorageServer, others: CrossTraffic
     ) -> None:
         contexts = len(self.record.inference["contexts"])
-        schedule = make_schedule(self._config.requests, contexts, self._trace.period_s, self._config.seed)
-        order = interleave(schedule, self._config.methods)
+        arrivals = make_arrivals(self._config.arrivals)
+        batches = make_batches(arrivals, self._config.requests, contexts, self._trace.period_s, self._config.seed)
+        order = interleave(batches, self._config.variants)
+        total, done = self._config.requests * len(self._config.variants), 0
         sampler, replay = LinkSampler(network.read_link), LinkReplay(network)
         sampler.start()
         watch = CpuWatch(network.sessions)
         try:
-            for place, (request, method) in enumerate(order, start=1):
-                self._view.step("requests", place - 1, len(order))
-                row, log = self._serve(request, method, host, replay, server)
+            for batch, variant in order:
+                self._view.step("requests", done, total)
+                rows, log = self._serve(batch, variant, host, replay, server)
                 # what a dead server or delay node did to a request is no result of the method
                 server.check()
                 others.check()
                 if self._near is not None:
                     self._near.check()
                 self.record.delay_report = network.delay_report()
-                self.record.add(row, log)
-                self._view.request(row, place, len(order))
-            self._view.step("requests", len(order), len(order))
+                self.record.add(rows, log)
+                for row in rows:
+                    done += 1
+                    self._view.request(row, done, total)
+            self._view.step("requests", total, total)
         finally:
             self.record.cpu = watch.use()
             # the last frames are still on their way for one delay
@@ -120,26 +125,35 @@ class Experiment:
             sampler.stop()
 
     def _serve(
-        self, request: Request, method: str, host: InferenceHost, replay: LinkReplay, server: StorageServer
-    ) -> tuple[RequestRow, ReplayLog]:
-        arrival_s = time.monotonic() + _LEAD_S
-        replay.start(self._trace, request.trace_offset_s, arrival_s)
+        self, batch: Batch, variant: Variant, host: InferenceHost, replay: LinkReplay, server: StorageServer
+    ) -> tuple[list[RequestRow], ReplayLog]:
+        origin_s = time.monotonic() + _LEAD_S
+        replay.start(self._trace, batch.trace_offset_s, origin_s)
         try:
-            with self._faults.during(request.index, method, arrival_s, server, replay):
-                result = host.serve(self._message(request, method, arrival_s, server.url), self._on_message)
+            with self._faults.during(batch.requests[0].index, variant.label, origin_s, server, replay):
+                results = host.serve(self._message(batch, variant, origin_s, server.url), self._on_message)
         finally:
             log = replay.stop()
-        return self._row(request, method, result), log
+        rows = [
+            self._row(request, batch, variant, result) for request, result in zip(batch.requests, results, strict=True)
+        ]
+        return rows, log
 
-    def _message(self, request: Request, method: str, arrival_s: float, store_url: str) -> dict[str, Any]:
+    def _message(self, batch: Batch, variant: Variant, origin_s: float, store_url: str) -> dict[str, Any]:
         return {
-            "request": request.index,
-            "context": request.context,
-            "method": method,
-            "arrival_s": arrival_s,
+            "requests": [
+                {"request": request.index, "context": request.context, "arrival_s": request.arrival_s}
+                for request in batch.requests
+            ],
+            "users": batch.users,
+            "method": variant.method,
+            "label": variant.label,
+            "sharing": variant.sharing,
+            "admission": self._config.admission,
+            "origin_s": origin_s,
             # for the one method that may know what the link will do
             "trace": self._config.trace,
-            "trace_offset_s": request.trace_offset_s,
+            "trace_offset_s": batch.trace_offset_s,
             "slo_s": self._config.slo_s,
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,
@@ -147,12 +161,13 @@ class Experiment:
             "near_url": None if self._near is None else self._near.url,
         }
 
-    def _row(self, request: Request, method: str, result: dict[str, Any]) -> RequestRow:
-        ttft_ms = result.get("ttft_ms")
-        offset_s = request.trace_offset_s
+    def _row(self, request: Request, batch: Batch, variant: Variant, result: dict[str, Any]) -> RequestRow:
+        ttft_ms, arrival_s = result.get("ttft_ms"), result["arrival_s"]
+        # a request of a closed loop arrives later than was known
+        offset_s = (request.trace_offset_s + arrival_s - request.arrival_s) % self._trace.period_s
         return RequestRow(
             request=request.index,
-            method=method,
+            method=variant.label,
             context=self.record.inference["contexts"][request.context]["name"],
             trace_offset_s=offset_s,
             slo_ms=self._config.slo_ms,
@@ -171,6 +186,10 @@ class Experiment:
             levels=result.get("levels", {}),
             link_mbps=self._trace_mean_mbps(offset_s, ttft_ms / 1e3) if ttft_ms is not None else None,
             error=result["error"],
+            batch=batch.index,
+            sharing=variant.sharing,
+            arrival_s=arrival_s,
+            ended_s=result["ended_s"],
         )
 
     def _trace_mean_mbps(self, offset_s: float, duration_s: float) -> float:

@@ -1,7 +1,7 @@
 """The process on the ``gpu`` host: holds the model, stores contexts offline, then serves requests over the link.
 
 It reads one JSON object a line from standard input and answers with such lines on standard output:
-``progress``, ``ready``, ``event``, ``result`` and ``error``. It ends when its input ends.
+``progress``, ``ready``, ``event``, ``results`` and ``error``. It ends when its input ends.
 """
 
 import asyncio
@@ -9,15 +9,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from cachegen import (
+    AdmissionError,
     CachegenError,
     ContextLoader,
+    HostLimits,
+    HttpSource,
     InvalidInputError,
+    KVCache,
     LinkKnowledge,
     LoadedContext,
+    LoadHost,
+    Source,
     Stage,
     StageClock,
     UnsupportedModelError,
@@ -25,8 +31,9 @@ from cachegen import (
     make_controller,
 )
 from testbed.answer import answer_question
+from testbed.counted_source import CountedSource
 from testbed.methods import make_method
-from testbed.near_cache import open_servers
+from testbed.near_cache import NearFirstSource
 from testbed.prepare import Prepared, prepare
 from testbed.trace import load_trace
 from testbed.virtual_link import LinkFuture
@@ -45,72 +52,124 @@ class Answers:
         self._stream.flush()
 
 
-async def serve_request(
-    prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
-) -> None:
-    """Serve one request at its scheduled arrival, then compare its cache with the uncompressed one.
+class BatchService:
+    """Serves requests that share a link: at their arrivals, over one source, on one host.
 
-    TTFT runs from ``arrival_s`` to the choice of the first token; the comparison comes after. ``links`` holds what each
-    method has learnt of the link so far.
+    Parameters
+    ----------
+    prepared : Prepared
+        Model, contexts and costs.
+    message : dict
+        What to serve: see ``testbed.experiment``.
+    answer : Answers
+        Receives events.
+    links : dict
+        What each method has learnt of the link so far.
     """
-    context = prepared.contexts[message["context"]]
-    method = make_method(message["method"])
-    source = open_servers(message["store_url"], message["near_url"])
-    clock = StageClock(message["arrival_s"])
 
-    def log(event: str, **fields: Any) -> None:
-        answer(
-            "event",
-            request=message["request"],
-            method=method.name,
-            event=event,
-            t_s=clock.elapsed_s(),
-            **fields,
+    def __init__(
+        self, prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
+    ) -> None:
+        self._prepared, self._message, self._answer, self._links = prepared, message, answer, links
+        self._method = make_method(message["method"])
+        self._trace = load_trace(message["trace"])
+        # an index takes two connections, and none may wait behind chunks
+        connections = HostLimits().in_flight + 2 * len(message["requests"])
+        self._store = HttpSource(message["store_url"], connections=connections)
+        near_url = message["near_url"]
+        self._near = None if near_url is None else HttpSource(near_url, connections=connections)
+        self._host = LoadHost(message["sharing"], admission=message["admission"])
+        self._results: list[dict[str, Any]] = [{} for _ in message["requests"]]
+        # compared with the uncompressed ones when nobody waits for a first token any more
+        self._loaded: dict[int, LoadedContext] = {}
+
+    async def run(self) -> list[dict[str, Any]]:
+        """Serve all; return their results in the order of the requests."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                places = range(len(self._results))
+                if (users := self._message["users"]) is None:
+                    for place in places:
+                        tasks.create_task(self._serve(place, self._message["requests"][place]["arrival_s"]))
+                else:
+                    queue = iter(places)
+                    for _ in range(users):
+                        tasks.create_task(self._serve_from(queue))
+        finally:
+            await self._store.close()
+            if self._near is not None:
+                await self._near.close()
+            await self._host.close()
+        for place, loaded in self._loaded.items():
+            context = self._message["requests"][place]["context"]
+            self._results[place] |= _quality(self._prepared, loaded, context) | _score(self._prepared, loaded, context)
+        return self._results
+
+    async def _serve_from(self, queue: Iterator[int]) -> None:
+        """One user of a closed loop: the next question comes when the answer to the last one has begun."""
+        for place in queue:
+            await self._serve(place, max(0.0, time.monotonic() - self._message["origin_s"]))
+
+    async def _serve(self, place: int, arrival_s: float) -> None:
+        """Serve one request; TTFT runs from its arrival to the choice of the first token."""
+        start_s = self._message["origin_s"] + arrival_s
+        await asyncio.sleep(max(0.0, start_s - time.monotonic()))
+        store, near = CountedSource(self._store), None if self._near is None else CountedSource(self._near)
+        source, clock = store if near is None else NearFirstSource(near, store), StageClock(start_s)
+        result: dict[str, Any] = {"status": "ok", "error": ""}
+        try:
+            async with asyncio.timeout(self._message["timeout_s"]):
+                loaded = await self._load(place, arrival_s, source, clock)
+        except TimeoutError:
+            result |= {"status": "timed_out", "error": f"not done after {self._message['timeout_s']} s"}
+        except AdmissionError as error:
+            result |= {"status": "aborted", "error": str(error)}
+        except CachegenError as error:
+            result |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+        else:
+            stages_s = clock.stop()
+            result |= {
+                "ttft_ms": 1e3 * sum(stages_s.values()),
+                "stages_ms": {str(stage): 1e3 * spent_s for stage, spent_s in stages_s.items()},
+                "wasted_bytes": loaded.wasted_bytes,
+                "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
+                "first_token": loaded.followed,
+            }
+            self._loaded[place] = loaded
+        ended_s = arrival_s + clock.elapsed_s()
+        near_bytes = 0 if near is None else near.received_bytes
+        arrived = {"bytes": store.received_bytes + near_bytes, "near_bytes": near_bytes}
+        self._results[place] = {**result, **arrived, "arrival_s": arrival_s, "ended_s": ended_s}
+
+    async def _load(self, place: int, arrival_s: float, source: Source, clock: StageClock) -> LoadedContext:
+        message, prepared, method = self._message, self._prepared, self._method
+        request = message["requests"][place]
+        context = prepared.contexts[request["context"]]
+
+        def log(event: str, **fields: Any) -> None:
+            named = {"request": request["request"], "method": message["label"]}
+            self._answer("event", **named, event=event, t_s=clock.elapsed_s(), **fields)
+
+        loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log, host=self._host)
+        future = LinkFuture(self._trace, (message["trace_offset_s"] + arrival_s) % self._trace.period_s)
+        loaded = await loader.load(
+            context.key,
+            make_controller(method.controller, method.encodings, future),
+            method.encodings,
+            message["slo_s"],
+            clock,
+            len(context.question_ids),
+            self._links.get(message["label"]),
+            context.token_ids if message["tokens_at_gpu"] else None,
+            lambda cache: _first_token(prepared, cache, context.question_ids, clock),
         )
-
-    loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log)
-    future = LinkFuture(load_trace(message["trace"]), message["trace_offset_s"])
-    controller = make_controller(method.controller, method.encodings, future)
-    await asyncio.sleep(max(0.0, message["arrival_s"] - time.monotonic()))
-    result: dict[str, Any] = {"status": "ok", "error": ""}
-    try:
-        async with asyncio.timeout(message["timeout_s"]):
-            loaded = await loader.load(
-                context.key,
-                controller,
-                method.encodings,
-                message["slo_s"],
-                clock,
-                len(context.question_ids),
-                links.get(method.name),
-                context.token_ids if message["tokens_at_gpu"] else None,
-            )
-        links[method.name] = loaded.link
-        first_token = _first_token(prepared, loaded, context.question_ids, clock)
-    except TimeoutError:
-        result |= {"status": "timed_out", "error": f"not done after {message['timeout_s']} s"}
-    except CachegenError as error:
-        result |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
-    else:
-        stages_s = clock.stop()
-        result |= {
-            "ttft_ms": 1e3 * sum(stages_s.values()),
-            "stages_ms": {str(stage): 1e3 * spent_s for stage, spent_s in stages_s.items()},
-            "wasted_bytes": loaded.wasted_bytes,
-            "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
-            "first_token": first_token,
-            **_quality(prepared, loaded, context.index),
-            **_score(prepared, loaded, context.index),
-        }
-    finally:
-        await source.close()
-    arrived = {"bytes": source.received_bytes, "near_bytes": source.near_bytes}
-    answer("result", request=message["request"], method=method.name, **arrived, **result)
+        self._links[message["label"]] = loaded.link
+        return loaded
 
 
-def _first_token(prepared: Prepared, loaded: LoadedContext, question_ids: list[int], clock: StageClock) -> int:
+def _first_token(prepared: Prepared, cache: KVCache, question_ids: list[int], clock: StageClock) -> int:
     with clock.compute(Stage.QUESTION_PREFILL):
-        return int(prepared.model.prefill(loaded.cache, question_ids).argmax())
+        return int(prepared.model.prefill(cache, question_ids).argmax())
 
 
 def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, float]:
@@ -145,7 +204,13 @@ def _run(messages: TextIO, answer: Answers) -> None:
     answer("ready", **prepared.summary())
     links: dict[str, LinkKnowledge] = {}
     for line in messages:
-        asyncio.run(serve_request(prepared, json.loads(line), answer, links))
+        answer("results", results=asyncio.run(_serve_batch(prepared, json.loads(line), answer, links)))
+
+
+async def _serve_batch(
+    prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
+) -> list[dict[str, Any]]:
+    return await BatchService(prepared, message, answer, links).run()
 
 
 def _progress(answer: Answers) -> Callable[[str, int, int], None]:

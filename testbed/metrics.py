@@ -43,6 +43,12 @@ class RequestRow:
         Mean rate of the trace from arrival to the first token.
     oracle_ttft_ms : float or None
         Least TTFT of any rule that knows the trace; None where nobody worked it out.
+    batch : int
+        Requests of one batch shared the link, and one replay of the trace.
+    sharing : str
+        How they did.
+    arrival_s, ended_s : float
+        Since the batch's beginning: when the request arrived, and when it had its first token or was given up.
     """
 
     request: int
@@ -66,6 +72,10 @@ class RequestRow:
     link_mbps: float | None = None
     error: str = ""
     oracle_ttft_ms: float | None = None
+    batch: int = 0
+    sharing: str = ""
+    arrival_s: float = 0.0
+    ended_s: float = 0.0
 
     @property
     def violation(self) -> bool:
@@ -120,6 +130,7 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "scores": sorted({row.score_name for row in done if row.score_name}),
         "link_mbps_mean": _mean([row.link_mbps for row in done if row.link_mbps is not None]),
         "levels": dict(sorted(levels.items())),
+        "fairness": jain_index([_satisfaction(row) for row in rows]),
     }
 
 
@@ -127,6 +138,17 @@ def summarize_reference(rows: Sequence[RequestRow]) -> dict[str, Any]:
     """What the uncompressed cache scores on the same requests, whatever served them; empty where nothing is scored."""
     by_request = {row.request: row.reference_score for row in rows if row.reference_score is not None}
     return {"score_mean": _mean(list(by_request.values()))} if by_request else {}
+
+
+def jain_index(shares: Sequence[float]) -> float | None:
+    """Jain's index (DEC-TR-301, 1984): 1 if all have the same, 1/n if one has all; None if nobody has any."""
+    squares = math.fsum(share * share for share in shares)
+    return math.fsum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def _satisfaction(row: RequestRow) -> float:
+    """1 if the objective was met, the part of it that the request's time is if not, 0 without a first token."""
+    return 0.0 if row.ttft_ms is None else min(1.0, row.slo_ms / row.ttft_ms)
 
 
 def _mean(values: Sequence[float]) -> float | None:

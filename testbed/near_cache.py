@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from cachegen import HttpSource, ObjectNotFoundError, Source
+from cachegen import ObjectNotFoundError, Source
 
 _KINDS = ("chunks", "manifests", "tokens")
 
@@ -37,12 +37,6 @@ def fill_near_cache(store: Path, cache: Path, share: float, seed: int) -> dict[s
             (cache / name).parent.mkdir(parents=True, exist_ok=True)
             os.link(path, cache / name)
     return {"keys": len(held), "near_keys": sum(held.values())}
-
-
-class StoreAlone(HttpSource):
-    """The store's server where there is no cache in front of it."""
-
-    near_bytes = 0
 
 
 class NearFirstSource:
@@ -91,10 +85,3 @@ class NearFirstSource:
         """Give up the connections to both."""
         await self._near.close()
         await self._far.close()
-
-
-def open_servers(store_url: str, near_url: str | None) -> StoreAlone | NearFirstSource:
-    """Return the source of a run: the store's, behind a near cache's where there is one."""
-    if near_url is None:
-        return StoreAlone(store_url)
-    return NearFirstSource(HttpSource(near_url), HttpSource(store_url))

@@ -52,8 +52,7 @@ class RunRecord:
     def __init__(self, config: RunConfig, trace: Trace, run_dir: RunDir, command: list[str]) -> None:
         self._config, self._trace, self._dir = config, trace, run_dir
         self._environment = describe_environment(command, _PACKAGES)
-        self._rows: list[RequestRow] = []
-        self._logs: list[ReplayLog] = []
+        self._batches: list[tuple[list[RequestRow], ReplayLog]] = []
         self.status = "running"
         self._notes: tuple[str, ...] = ()
         self.network: dict[str, Any] = {}
@@ -63,11 +62,15 @@ class RunRecord:
         self.samples: LinkSamples | None = None
         self.cpu: CpuUse | None = None
 
-    def add(self, row: RequestRow, log: ReplayLog) -> None:
-        """Record a served request and the replay that went with it."""
-        self._rows.append(row)
-        self._logs.append(log)
-        self._dir.add_request(row)
+    def add(self, rows: list[RequestRow], log: ReplayLog) -> None:
+        """Record the served requests of a batch and the replay that went with them."""
+        self._batches.append((rows, log))
+        for row in rows:
+            self._dir.add_request(row)
+
+    @property
+    def _rows(self) -> list[RequestRow]:
+        return [row for rows, _ in self._batches for row in rows]
 
     def break_off(self, error: CachegenError) -> None:
         """Mark the run as broken, and say by what."""
@@ -97,15 +100,18 @@ class RunRecord:
         self._dir.add_link_rows(self._link_table(self.samples))
         if self.captures:
             self._dir.write_json("replays.json", self._replays())
-        summary = self._summary(summarize(self.samples, self._logs, self._config.link.counted_delay_s))
+        logs = [log for _, log in self._batches]
+        summary = self._summary(summarize(self.samples, logs, self._config.link.counted_delay_s))
         self._dir.write_json("summary.json", summary)
         write_reports(self._dir.path)
         return summary
 
     def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:
-        for row, log in zip(self._rows, self._logs, strict=True):
+        for rows, log in self._batches:
+            # a link that several share is nobody's own
+            request = rows[0].request if len(rows) == 1 else None
             for tenth in link_rows(samples, log, self._config.link.counted_delay_s):
-                yield {"request": row.request, "method": row.method, **asdict(tenth)}
+                yield {"request": request, "method": rows[0].method, "batch": rows[0].batch, **asdict(tenth)}
 
     def _replays(self) -> dict[str, Any]:
         """When each request's replay was where, on the clock of the captures' stamps."""
@@ -114,18 +120,19 @@ class RunRecord:
             "clock": "seconds since 1970, as in the captures",
             "replays": [
                 {
-                    "request": row.request,
-                    "method": row.method,
+                    "request": rows[0].request,
+                    "method": rows[0].method,
                     "start_s": log.origin_s + offset_s,
                     "end_s": log.stopped_s + offset_s,
                     "trace_offset_s": log.offset_s,
                 }
-                for row, log in zip(self._rows, self._logs, strict=True)
+                for rows, log in self._batches
             ],
         }
 
     def _summary(self, link: LinkSummary) -> dict[str, Any]:
-        methods = [name for name in self._config.methods if any(row.method == name for row in self._rows)]
+        labels = [variant.label for variant in self._config.variants]
+        methods = [name for name in labels if any(row.method == name for row in self._rows)]
         return {
             **self._summary_head(self._judge(link)),
             "link": {

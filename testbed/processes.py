@@ -66,9 +66,12 @@ class InferenceHost:
         """Load, store and warm up; return what the host says of itself."""
         return self._ask(settings, "ready", on_progress, _PREPARE_PATIENCE_S)
 
-    def serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Have one request served; return its result. ``message["timeout_s"]`` is the host's own limit."""
-        return self._ask(message, "result", on_event, message["timeout_s"] + _SERVE_PATIENCE_S)
+    def serve(self, message: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+        """Have a batch of requests served; return their results. ``message["timeout_s"]`` is the host's own limit."""
+        pause_s = max(request["arrival_s"] for request in message["requests"])
+        answer = self._ask(message, "results", on_event, pause_s + message["timeout_s"] + _SERVE_PATIENCE_S)
+        results: list[dict[str, Any]] = answer["results"]
+        return results
 
     def _ask(
         self,

@@ -76,6 +76,15 @@ class _Line:
             link_mbps=self._number("link_mbps"),
             error=self._cells.get("error") or "",
             oracle_ttft_ms=self._number("oracle_ttft_ms", above=0.0),
+            batch=self._count("batch") if self._cells.get("batch") else 0,
+            sharing=self._cells.get("sharing") or "",
+            arrival_s=self._number("arrival_s") or 0.0,
+            ended_s=self._number("ended_s") or 0.0,
+            score=self._number("score"),
+            reference_score=self._number("reference_score"),
+            score_name=self._cells.get("score_name") or "",
+            answer=self._cells.get("answer") or "",
+            near_bytes=self._count("near_bytes") if self._cells.get("near_bytes") else 0,
         )
 
     def _text(self, column: str) -> str:

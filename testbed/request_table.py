@@ -35,6 +35,10 @@ COLUMNS = (
     "link_mbps",
     "error",
     "oracle_ttft_ms",
+    "batch",
+    "sharing",
+    "arrival_s",
+    "ended_s",
 )
 
 

@@ -31,6 +31,18 @@ class Outcome(Protocol):
         """Received from the store."""
 
     @property
+    def batch(self) -> int:
+        """Requests of one batch were served side by side."""
+
+    @property
+    def arrival_s(self) -> float:
+        """Since the batch's beginning."""
+
+    @property
+    def ended_s(self) -> float:
+        """When it had its first token or was given up; 0 where that was not recorded."""
+
+    @property
     def oracle_ttft_ms(self) -> float | None:
         """Least TTFT of any rule that knows the trace; None where nobody worked it out."""
 
@@ -75,12 +87,13 @@ def attainment_sweep(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 def goodput(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
     """Requests that met their objective, and the bytes they fetched, for each second spent serving.
 
-    Requests are served one after the other, so the seconds are the sum of all TTFTs. A request without a first token
-    hides how long it took: with one, both figures are None.
+    A batch is served from its first arrival to its last end. Both figures are None where that is not known.
     """
-    ttfts_ms = [outcome.ttft_ms for outcome in outcomes if outcome.ttft_ms is not None]
-    served_s = sum(ttfts_ms) / 1e3
-    if len(ttfts_ms) < len(outcomes) or not served_s:
+    served_s = 0.0
+    for batch in {outcome.batch for outcome in outcomes}:
+        members = [outcome for outcome in outcomes if outcome.batch == batch]
+        served_s += max(outcome.ended_s for outcome in members) - min(outcome.arrival_s for outcome in members)
+    if served_s <= 0:
         return {"requests_per_s": None, "bytes_per_s": None}
     good = [outcome for outcome in outcomes if meets(outcome, outcome.slo_ms)]
     return {

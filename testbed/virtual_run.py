@@ -101,6 +101,9 @@ class _Loads:
             "slo_ms": self._config.slo_ms,
             "bytes": result.received_bytes,
             "oracle_ttft_ms": 1e3 * self._oracle_s(request),
+            "batch": request.index,
+            "sharing": "equal",
+            "ended_s": min(result.ttft_s, self._config.request_timeout_s),
         }
         if "" in result.chunk_sources or result.ttft_s > self._config.request_timeout_s:
             return RequestRow(**common, status="timed_out", error=f"not done after {self._config.request_timeout_s} s")

@@ -3,6 +3,10 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+B = TypeVar("B")
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -17,11 +21,14 @@ class Request:
         Index of its context.
     trace_offset_s : float
         Where in the trace the link is when the request arrives.
+    arrival_s : float
+        Seconds since its batch began, see :mod:`testbed.arrivals`.
     """
 
     index: int
     context: int
     trace_offset_s: float
+    arrival_s: float = 0.0
 
 
 def make_schedule(requests: int, num_contexts: int, trace_period_s: float, seed: int) -> list[Request]:
@@ -36,10 +43,10 @@ def make_schedule(requests: int, num_contexts: int, trace_period_s: float, seed:
     ]
 
 
-def interleave(requests: Sequence[Request], methods: Sequence[str]) -> list[tuple[Request, str]]:
-    """Every request under every method; the order of methods rotates, so that none profits from its place."""
+def interleave(batches: Sequence[B], methods: Sequence[M]) -> list[tuple[B, M]]:
+    """Every batch under every method; the order of methods rotates, so that none profits from its place."""
     return [
-        (request, methods[(place + request.index) % len(methods)])
-        for request in requests
+        (batch, methods[(place + number) % len(methods)])
+        for number, batch in enumerate(batches)
         for place in range(len(methods))
     ]

@@ -29,10 +29,13 @@ def test_attainment_counts_issued_requests_at_multiples_of_the_objective():
 
 
 def test_goodput_counts_what_met_the_objective_over_all_time_spent():
-    assert goodput([row(500.0, bytes=100), row(1500.0, bytes=900)]) == {"requests_per_s": 0.5, "bytes_per_s": 50.0}
+    one_by_one = [row(500.0, bytes=100, batch=0, ended_s=0.5), row(1500.0, bytes=900, batch=1, ended_s=1.5)]
+    assert goodput(one_by_one) == {"requests_per_s": 0.5, "bytes_per_s": 50.0}
+    together = [row(500.0, bytes=100, ended_s=0.5), row(None, arrival_s=0.2, ended_s=5.0)]
+    assert goodput(together) == {"requests_per_s": 0.2, "bytes_per_s": 20.0}
 
 
-def test_goodput_is_unknown_where_a_request_hides_how_long_it_took():
+def test_goodput_is_unknown_where_ends_were_not_recorded():
     assert goodput([row(500.0), row(None)]) == {"requests_per_s": None, "bytes_per_s": None}
 
 
