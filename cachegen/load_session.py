@@ -257,17 +257,21 @@ class LoadSession:
 
     def _state(self, now_s: float) -> LoadState:
         flying = tuple(chunk.transfer() for chunk in self._in(_Place.IN_FLIGHT))
-        computing = self._in(_Place.TO_RECOMPUTE, _Place.RECOMPUTING)
+        remaining = tuple(chunk.options for chunk in self._in(_Place.UNDECIDED))
+        waiting, computing = self._in(_Place.TO_RECOMPUTE), self._in(_Place.RECOMPUTING)
+        free_s = max(now_s, self._compute_free_s) if computing else now_s
         return LoadState(
             elapsed_s=now_s,
             deadline_s=self._deadline_s,
-            remaining=tuple(chunk.options for chunk in self._in(_Place.UNDECIDED)),
+            remaining=remaining,
             throughput_bps=self._estimator.bps,
             in_flight=flying,
             rtt_s=self._link.rtt_s,
-            compute_free_s=max(now_s, self._compute_free_s) if computing else now_s,
+            compute_free_s=free_s + sum(chunk.options.recompute_s for chunk in waiting),
             may_fetch=self._may_fetch(flying, now_s),
-            may_recompute=not computing,
+            # one that waits for a chunk before it, which was refused or given up meanwhile, must not hold that one up
+            may_recompute=not computing
+            and not (remaining and any(chunk.options.index < remaining[0].index for chunk in waiting)),
         )
 
     def _may_fetch(self, flying: tuple[Transfer, ...], now_s: float) -> bool:
