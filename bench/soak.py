@@ -28,6 +28,7 @@ from bench.soak_world import (
     QUOTA_SHARE,
     Faults,
     Server,
+    await_ready,
     make_contexts,
     make_model,
     make_profile,
@@ -186,6 +187,8 @@ def soak(root: Path, requests: int, seed: int) -> dict[str, object]:
     faults = Faults(root, server, seed)
     beside = [start_beside("evict", root, int(QUOTA_SHARE * full_bytes))]
     beside += [start_beside("write", root, writer) for writer in (1, 2)]
+    for process in beside:
+        await_ready(process)
     faults.start()
     try:
         asyncio.run(soaking.run(server.url))

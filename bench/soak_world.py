@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -164,9 +165,9 @@ class Faults:
         if path is not None:
             path.unlink(missing_ok=True)
 
-    def _rewrite(self, prefix: str, change: object) -> None:
+    def _rewrite(self, prefix: str, change: Callable[[bytes], bytes]) -> None:
         path = self._pick(prefix)
-        if path is not None and callable(change):
+        if path is not None:
             data = path.read_bytes() if path.exists() else b""
             if data:
                 open_store(str(self._root)).put(str(path.relative_to(self._root)), change(data))
@@ -188,10 +189,13 @@ def _flipped(data: bytes, chance: random.Random) -> bytes:
 def start_beside(work: str, root: Path, seed: int) -> subprocess.Popen[bytes]:
     """Start a writer or the eviction; it ends when its input does, with status 0 if all went well."""
     command = [sys.executable, "-m", "bench.soak_world", work, str(root), str(seed)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def await_ready(process: subprocess.Popen[bytes]) -> None:
+    """Wait until it has begun."""
     assert process.stdout is not None  # a pipe was asked for
     process.stdout.readline()
-    return process
 
 
 def _write(root: str, seed: int, ending: threading.Event) -> int:
