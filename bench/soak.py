@@ -51,7 +51,7 @@ from cachegen import (
 )
 
 CONTROLLERS = {"text": (), f"fixed:{LADDER[-1]}": LADDER[-1:], "paper": LADDER, "meet": LADDER}
-AT_ONCE, NEW_TOKENS, QUESTION = 4, 4, (5, 17, 42)
+AT_ONCE, NEW_TOKENS, QUESTION = 16, 4, (5, 17, 42)
 SLO_S, PATIENCE_S, SILENCE_S = 1.0, 1.0, 1.0
 # deadline and patience, and what computing takes on a machine that does everything at once
 STUCK_S = 60.0
