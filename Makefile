@@ -5,12 +5,13 @@ TOPOLOGY ?= single_link
 SECONDS ?= 600
 BASE ?=
 NEW ?=
+REQUESTS ?= 1000
 # a text of a source that no profile is made from
 BENCH_TEXT ?= /usr/share/common-licenses/GPL-3
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help setup emulate virtual selftest bench compare test test-netem check fuzz
+.PHONY: help setup emulate virtual selftest bench compare test test-netem check fuzz soak
 
 help:            ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -52,3 +53,6 @@ fuzz: setup      ## hostile bytes for SECONDS=600 each: containers, profiles, ma
 	@for kind in container profile manifest; do mkdir -p runs/fuzz/$$kind && \
 	  $(VENV_PYTHON) tests/fuzz/fuzz.py $$kind runs/fuzz/$$kind/corpus -max_total_time=$(SECONDS) \
 	  -artifact_prefix=runs/fuzz/$$kind/ || exit 1; done
+
+soak: setup      ## REQUESTS=1000 beside writers, eviction and random faults: no wrong token, no leak, nothing stuck
+	$(VENV_PYTHON) -m bench.soak --requests $(REQUESTS) $(ARGS)

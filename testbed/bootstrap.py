@@ -33,6 +33,7 @@ _COMMANDS = {
 # the same for what the tests alone start
 _TEST_COMMANDS = {
     "chromium": "chromium",
+    "faketime": "faketime",
     "redis-server": "redis-server",
 }
 _TORCH = "torch==2.13.0"

@@ -78,6 +78,8 @@ class FaultInjector:
                 self._end(place)
             else:
                 self._begin(place, planned)
+        # what has no end of its own lasts as long as the request
+        self._stopping.wait()
 
     def _begin(self, place: int, planned: PlannedFault) -> None:
         fault = planned.make()

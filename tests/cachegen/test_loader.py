@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_is_an_error_not_a_hang(stored):
     with running_server(stored.root) as server:
         pass
     with pytest.raises(StoreUnavailableError, match="ClientConnectorError"):
-        load(stored, server.url, "fixed:raw", ["raw"])
+        load(stored, server.url, "fixed:raw", ["raw"], slo_s=0.1)
 
 
 def test_a_context_shorter_than_a_chunk_loads(tmp_path):

@@ -1,0 +1,152 @@
+"""Plans of faults are read strictly, and the injector carries them out and mends everything."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from cachegen import InvalidInputError, StoreUnavailableError, UnknownNameError, open_store
+from testbed.faults import FAULTS, Scene
+from testbed.faults.injector import FaultInjector
+from testbed.faults.plan import PlannedFault, parse_faults
+from testbed.replay import LinkReplay
+from testbed.trace import load_trace
+
+
+def test_a_plan_is_read_in_order_of_time():
+    assert parse_faults("link-down@0.5s+10s, corrupt:5%@0s") == (
+        PlannedFault("corrupt:5%@0s", "corrupt", 0.0, None, 0.05),
+        PlannedFault("link-down@0.5s+10s", "link-down", 0.5, 10.0),
+    )
+    assert parse_faults("") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kill-server",
+        "kill-server@1",
+        "kill-server@-1s",
+        "kill-server@1s+0s",
+        "corrupt:0%@0s",
+        "corrupt:101%@0s",
+        "kill-server:5%@0s",
+        "kill-server@1s,",
+        "corrupt@nans",
+    ],
+)
+def test_what_is_no_plan_is_refused(text):
+    with pytest.raises(InvalidInputError, match="faults: "):
+        parse_faults(text)
+
+
+def test_an_unknown_kind_is_refused_with_those_there_are():
+    with pytest.raises(UnknownNameError, match="kill-server"):
+        parse_faults("earthquake@1s")
+
+
+class Recorder:
+    """Stands in for the server and the link of a run, which tests of whole runs have for real."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        return lambda: self.calls.append(name)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Two contexts' objects in two encodings."""
+    store = open_store(str(tmp_path / "store"))
+    for key in ("aa", "bb", "cc"):
+        for encoding in ("raw", "quant8"):
+            store.put(f"chunks/{key}/{key * 32}/{encoding}", f"{key} in {encoding}".encode())
+    store.put("manifests/aa/aa", b'{"profile_hash":"00"}')
+    return tmp_path / "store"
+
+
+def contents(store):
+    return {name: open_store(str(store)).get(name) for name in open_store(str(store)).names()}
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "missing", "foreign-chunk", "foreign-profile"])
+def test_what_a_fault_does_to_the_store_is_done_and_undone(store, kind):
+    before = contents(store)
+    scene, fault = Scene(Recorder(), Recorder(), store), FAULTS[kind](0.5)
+    detail = fault.begin(scene, random.Random(1))
+    broken = contents(store)
+    fault.end(scene)
+
+    changed = {name for name in before if before[name] != broken.get(name)}
+    assert len(changed) == (1 if kind == "foreign-profile" else 3)
+    assert detail
+    assert contents(store) == before
+
+
+def test_faults_begin_and_end_at_their_times_and_are_logged(store):
+    server, link, events = Recorder(), Recorder(), []
+    plan = parse_faults("kill-server@0.05s+0.05s,link-down@0.02s")
+    origin_s = time.monotonic()
+    injector = FaultInjector(plan, Scene(server, link, store), origin_s, events.append, "seed")
+    injector.start()
+    while len(events) < 3:
+        time.sleep(0.01)
+    assert (server.calls, link.calls) == (["kill", "restart"], ["interrupt"])
+    injector.stop()
+
+    assert link.calls == ["interrupt", "resume"]
+    assert [(event["event"], event["fault"]) for event in events] == [
+        ("fault", "link-down@0.02s"),
+        ("fault", "kill-server@0.05s+0.05s"),
+        ("fault_ended", "kill-server@0.05s+0.05s"),
+        ("fault_ended", "link-down@0.02s"),
+    ]
+    assert all(0.0 <= event["t_s"] <= event["done_s"] for event in events)
+
+
+def test_a_fault_that_cannot_be_injected_is_an_error_of_the_run(store):
+    asked = threading.Event()
+
+    class Broken(Recorder):
+        def kill(self):
+            asked.set()
+            raise StoreUnavailableError("no such server")
+
+    injector = FaultInjector(
+        parse_faults("kill-server@0s"), Scene(Broken(), Recorder(), store), time.monotonic(), lambda event: None, "seed"
+    )
+    injector.start()
+    asked.wait()
+    with pytest.raises(StoreUnavailableError, match="no such server"):
+        injector.stop()
+
+
+class SteadyLink:
+    def __init__(self):
+        self.rates = []
+
+    def set_rate(self, rate_mbps):
+        self.rates.append(rate_mbps)
+        return max(rate_mbps, 0.008)
+
+    def set_delay(self, delay_ms):
+        pass
+
+
+def test_an_interruption_stands_in_the_replays_log_in_order_of_time():
+    link = SteadyLink()
+    replay = LinkReplay(link)
+    replay.start(load_trace("lte"), 0.0, time.monotonic())
+    while not link.rates:
+        time.sleep(0.01)
+    replay.interrupt()
+    replay.resume()
+    log = replay.stop()
+
+    down = link.rates.index(0.0)
+    assert link.rates[down + 1] > 0.0
+    assert 0.008 in [step.rate_mbps for step in log.steps]
+    planned = [step.planned_s for step in log.steps]
+    assert planned == sorted(planned)
