@@ -21,10 +21,11 @@ def main() -> int:
     except CachegenError as error:
         sys.stderr.write(f"testbed.packets: {error}\n")
         return 2
-    for finding in findings:
-        sys.stdout.write(f"{'ok   ' if finding.is_right else 'WRONG'} {finding.what:<16} {finding.found}\n")
     confirmed = all(finding.is_right for finding in findings)
-    sys.stdout.write("the packets confirm the run\n" if confirmed else "the packets CONTRADICT the run\n")
+    lines = [f"{'ok   ' if one.is_right else 'WRONG'} {one.what:<16} {one.found}" for one in findings]
+    lines.append("the packets confirm the run" if confirmed else "the packets CONTRADICT the run")
+    # at once: a reader that has seen enough may be gone
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0 if confirmed else 3
 
 

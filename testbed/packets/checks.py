@@ -16,18 +16,21 @@ class ArrivedBytes:
     ----------
     starts_s, ends_s : sequence of float
         The spans, in order and apart from each other.
-    target_hardware : str
-        Whose arriving frames count.
+    source_hardware, target_hardware : str
+        Between which hosts frames count, this way.
     """
 
-    def __init__(self, starts_s: Sequence[float], ends_s: Sequence[float], target_hardware: str) -> None:
-        self._starts_s, self._ends_s, self._target = starts_s, ends_s, target_hardware
+    def __init__(
+        self, starts_s: Sequence[float], ends_s: Sequence[float], source_hardware: str, target_hardware: str
+    ) -> None:
+        self._starts_s, self._ends_s = starts_s, ends_s
+        self._ends = (source_hardware, target_hardware)
         self.sums = [0] * len(starts_s)
         self.frames = 0
 
     def add(self, frame: Frame) -> None:
         """Count a frame."""
-        if frame.target_hardware != self._target:
+        if (frame.source_hardware, frame.target_hardware) != self._ends:
             return
         self.frames += 1
         place = bisect_right(self._starts_s, frame.time_s) - 1

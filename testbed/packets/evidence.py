@@ -52,10 +52,10 @@ def examine(run: Path) -> list[Finding]:
     # they leave the shaper
     delay_s = None if trace.delays_ms is not None else config.link.counted_delay_s
     starts_s = [row.start_s + (delay_s or 0.0) for row in rows]
-    arrived = ArrivedBytes(
-        starts_s, [s + row.duration_s for s, row in zip(starts_s, rows, strict=True)], hardware[_RECEIVER]
-    )
-    sent, received = ArrivedBytes([], [], hardware[_RECEIVER]), ArrivedBytes([], [], hardware[_RECEIVER])
+    ends_s = [start_s + row.duration_s for start_s, row in zip(starts_s, rows, strict=True)]
+    way = (hardware[_SENDER], hardware[_RECEIVER])
+    arrived = ArrivedBytes(starts_s, ends_s, *way)
+    sent, received = ArrivedBytes([], [], *way), ArrivedBytes([], [], *way)
     handshakes, again = Handshakes(hosts[_RECEIVER]["ip"]), Retransmissions(hosts[_SENDER]["ip"])
     strangers = Strangers([about["ip"] for about in hosts.values()], hardware.values())
     at_sender: list[_Check] = [sent, again, strangers]
@@ -65,7 +65,7 @@ def examine(run: Path) -> list[Finding]:
     _feed(run / hosts[_RECEIVER]["file"], at_receiver)
     return [
         _completeness(hosts),
-        _rate(rows, arrived.sums, trace, limits),
+        _shared(hosts) or _rate(rows, arrived.sums, trace, limits),
         _round_trip(handshakes, config, trace, limits),
         Finding("retransmissions", f"{again.again} of {again.segments} segments with payload", True),
         _losses(sent.frames, received.frames, config),
@@ -106,6 +106,14 @@ def _completeness(hosts: Mapping[str, Any]) -> Finding:
     written = sum(about["written"] for about in hosts.values())
     found = f"{written} frames at {len(hosts)} hosts, {sum(missed.values())} missed"
     return Finding("captured", found, not any(missed.values()))
+
+
+def _shared(hosts: Mapping[str, Any]) -> Finding | None:
+    """What is to be said of the rate where other hosts may use the link too: two hosts' frames are not all of it."""
+    others = sorted(hosts.keys() - {_SENDER, _RECEIVER})
+    return (
+        Finding("rate", f"not judged: the link may also carry frames of {', '.join(others)}", True) if others else None
+    )
 
 
 def _rate(rows: list[_BusyRow], sums: list[int], trace: Trace, limits: FidelityLimits) -> Finding:

@@ -61,7 +61,8 @@ def measure_rate(case: RateCase) -> Line:
         "drops": sum(run.delay_report["drops"].values()),
         "cpu": vars(run.cpu),
     }
-    what = f"{case.shape} {case.trace.name} Mbit/s, {case.flow}"
+    name = case.trace.name if case.shape == "lte" else f"{case.shape} {case.trace.name} Mbit/s"
+    what = f"{name}, {case.flow}"
     demanded = case.low_mbps >= LEAST_MBPS and case.high_mbps <= MOST_MBPS
     if not errors:
         return Line(what, "this machine cannot fill the link", not demanded, figures)

@@ -53,7 +53,7 @@ def test_a_segment_is_read_with_its_payload_and_time(frames):
 
 def test_bytes_count_in_the_span_in_which_they_arrive(frames):
     found = frames((0.9, down()), (1.0, down(b"x" * 46)), (1.4, up()), (1.49, down(b"x" * 46)), (1.5, down()))
-    arrived = fed(ArrivedBytes([1.0, 2.0], [1.5, 2.5], GPU), found)
+    arrived = fed(ArrivedBytes([1.0, 2.0], [1.5, 2.5], STORAGE, GPU), found)
 
     assert (arrived.sums, arrived.frames) == ([200, 0], 4)
 
