@@ -36,6 +36,8 @@ class LinkFuture:
 
     def arrival_s(self, start_s: float, size_bytes: float) -> float:
         """When as many bytes have arrived if they begin to flow at ``start_s``."""
+        if size_bytes <= 0:
+            return start_s
         wanted = self._sum_at(self._offset_s + start_s) + size_bytes
         periods, rest = divmod(wanted, self._sums[-1])
         place = max(1, bisect_left(self._sums, rest))

@@ -148,6 +148,7 @@ def manifest(trace_name):
         "network": {
             "topology": "single_link",
             "delay_ms": 10.0,
+            "planned_rtt_ms": 20.0,
             "backend": "relay",
             "kernel_lacks": {"netem": "no such qdisc"},
             "congestion_control": "cubic",

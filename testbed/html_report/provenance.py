@@ -32,7 +32,7 @@ def link_checks(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> list
     limits, link = FidelityLimits(), summary["link"]
     network, delay_node = manifest.get("network", {}), manifest.get("delay_node", {})
     late_ms, drops = delay_node.get("late_ms", {}), delay_node.get("drops", {})
-    planned_rtt_ms = None if (delay_ms := network.get("delay_ms")) is None else 2 * delay_ms
+    planned_rtt_ms = network.get("planned_rtt_ms")
     rtt_ms = link.get("rtt_ms")
     checks = [
         _share("rate error per busy second, mean", link.get("rate_error_mean"), limits.rate_error_mean),

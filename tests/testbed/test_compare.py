@@ -308,12 +308,12 @@ def test_another_machine_is_noted(compare, tmp_path):
 
 def test_a_setting_that_one_release_lacks_is_noted_and_one_that_both_have_must_be_equal(compare, tmp_path):
     rows = draw_rows("a", 6)
-    base, new = write_run(tmp_path / "b", rows), write_run(tmp_path / "n", rows, config={"jitter_ms": 3.0})
+    base, new = write_run(tmp_path / "b", rows), write_run(tmp_path / "n", rows, config={"wobble_ms": 3.0})
     notes = compare(base, new)[1]["notes"]
-    assert notes[0] == f"config.json jitter_ms is 3.0 in {new.name}, and not in every run: it was not compared"
-    edit_json(base / "config.json", "jitter_ms", 0.0)
+    assert notes[0] == f"config.json wobble_ms is 3.0 in {new.name}, and not in every run: it was not compared"
+    edit_json(base / "config.json", "wobble_ms", 0.0)
     status, document, _ = compare(base, new)
-    assert (status, document["reason"].split(": ")[1]) == (2, "config.json jitter_ms is 0.0 in BASE and 3.0 in NEW")
+    assert (status, document["reason"].split(": ")[1]) == (2, "config.json wobble_ms is 0.0 in BASE and 3.0 in NEW")
 
 
 def test_sides_that_did_not_take_turns_are_noted(compare, tmp_path):

@@ -43,7 +43,7 @@ class Page(HTMLParser):
 def hostile_run(tmp_path):
     rows = [
         served(0, "cachegen", 1000.0, context=HOSTILE, levels={HOSTILE: 1}),
-        failed(1, "cachegen", HOSTILE, status=HOSTILE),
+        failed(1, "cachegen", HOSTILE),
     ]
     reasons = [HOSTILE, "half a pair: \ud800"]
     return read_run(write_run(tmp_path, rows, verdict="INVALID", reasons=reasons, name=HOSTILE, note=HOSTILE))

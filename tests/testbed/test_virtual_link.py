@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.trace import BYTES_PER_MBIT, RATE_FLOOR_MBPS, parse_trace
+from testbed.trace import BYTES_PER_MBIT, parse_trace
 from testbed.virtual_link import PAYLOAD_SHARE, LinkFuture, VirtualLink
 
 BYTES_PER_S_AND_MBPS = BYTES_PER_MBIT * PAYLOAD_SHARE
@@ -42,13 +42,13 @@ def test_nothing_takes_no_time(future, start_s):
     assert future.delivered_bytes(0.0) == 0.0
 
 
-def test_capacity_is_that_of_the_trace_less_headers_and_never_under_the_floor():
+def test_capacity_is_that_of_the_trace_less_headers_and_an_outage_brings_nothing():
     future = LinkFuture(make_trace((0, 8), (1, 0), (2, 16)), 0.5)
 
     assert future.delivered_bytes(0.5) == pytest.approx(4 * BYTES_PER_S_AND_MBPS)
-    assert future.delivered_bytes(1.5) == pytest.approx((4 + RATE_FLOOR_MBPS) * BYTES_PER_S_AND_MBPS)
+    assert future.delivered_bytes(1.5) == pytest.approx(4 * BYTES_PER_S_AND_MBPS)
     # the trace begins again after three seconds
-    assert future.delivered_bytes(3.5) == pytest.approx((4 + RATE_FLOOR_MBPS + 16 + 8) * BYTES_PER_S_AND_MBPS)
+    assert future.delivered_bytes(3.5) == pytest.approx((4 + 16 + 8) * BYTES_PER_S_AND_MBPS)
 
 
 def test_an_object_begins_to_arrive_a_round_trip_after_its_request():
