@@ -187,13 +187,12 @@ def soak(root: Path, requests: int, seed: int) -> dict[str, object]:
     faults = Faults(root, server, seed)
     beside = [start_beside("evict", root, int(QUOTA_SHARE * full_bytes))]
     beside += [start_beside("write", root, writer) for writer in (1, 2)]
-    for process in beside:
-        await_ready(process)
-    faults.start()
     try:
-        asyncio.run(soaking.run(server.url))
+        for process in beside:
+            await_ready(process)
+        with faults:
+            asyncio.run(soaking.run(server.url))
     finally:
-        faults.stop()
         server_files = open_files(server.process.pid)
         ends = [process.communicate(timeout=300)[0].decode().strip() for process in beside]
         server.kill()

@@ -97,7 +97,7 @@ class Server:
 
 
 class Faults:
-    """A thread that breaks something every now and then.
+    """A thread that breaks something every now and then; a context manager.
 
     Parameters
     ----------
@@ -128,11 +128,10 @@ class Faults:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faults")
 
-    def start(self) -> None:
-        """Begin."""
+    def __enter__(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End; the server runs then."""
         self._ending.set()
         self._thread.join()
