@@ -68,7 +68,8 @@ async def serve_request(
             **fields,
         )
 
-    loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log)
+    stored = context.stored[method.reduction]
+    loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs_of(stored), log)
     future = LinkFuture(load_trace(message["trace"]), message["trace_offset_s"])
     controller = make_controller(method.controller, method.encodings, future)
     await asyncio.sleep(max(0.0, message["arrival_s"] - time.monotonic()))
@@ -76,7 +77,7 @@ async def serve_request(
     try:
         async with asyncio.timeout(message["timeout_s"]):
             loaded = await loader.load(
-                context.key,
+                stored.key,
                 controller,
                 method.encodings,
                 message["slo_s"],
@@ -85,6 +86,7 @@ async def serve_request(
                 links.get(method.name),
             )
         links[method.name] = loaded.link
+        loaded.cache.skipped_tokens = stored.skipped_tokens
         first_token = _first_token(prepared, loaded, context.question_ids, clock)
     except TimeoutError:
         result |= {"status": "timed_out", "error": f"not done after {message['timeout_s']} s"}
@@ -98,7 +100,7 @@ async def serve_request(
             "wasted_bytes": loaded.wasted_bytes,
             "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
             "first_token": first_token,
-            **_quality(prepared, loaded, context.index),
+            **_quality(prepared, loaded, context.index, stored.num_tokens),
             **_score(prepared, loaded, context.index),
         }
     finally:
@@ -112,9 +114,9 @@ def _first_token(prepared: Prepared, loaded: LoadedContext, question_ids: list[i
         return int(prepared.model.prefill(loaded.cache, question_ids).argmax())
 
 
-def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, float]:
+def _quality(prepared: Prepared, loaded: LoadedContext, index: int, held_tokens: int) -> dict[str, float]:
     context = prepared.contexts[index]
-    loaded.cache.truncate(len(context.token_ids))
+    loaded.cache.truncate(held_tokens)
     logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
     return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
 

@@ -38,7 +38,7 @@ def test_a_bad_value_is_refused_by_name(flags, message):
 
 def test_an_unknown_method_is_refused_with_those_there_are():
     with pytest.raises(
-        UnknownNameError, match=r"no method 'gzip'; there are text, cachegen, cachegen-repo, transform, raw"
+        UnknownNameError, match=r"no method .gzip.; there are text, cachegen, cachegen-repo, transform, .*raw, "
     ):
         config("--methods", "text,gzip")
 
