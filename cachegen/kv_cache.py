@@ -39,6 +39,10 @@ class KVCache:
         beams, batches and all else, :meth:`to_dynamic_cache` gives a copy.
     token_ids : list of int
         The tokens whose keys and values are held.
+    skipped_tokens : int
+        Tokens of the text that are not held while their places count, as when a cache keeps the keys and values that
+        matter, each turned to its original position: what follows is at position ``num_tokens + skipped_tokens``.
+        0 at first; to be set by whoever left them out.
 
     Notes
     -----
@@ -56,6 +60,7 @@ class KVCache:
     ) -> None:
         self.shape, self.model_fingerprint, self.sharing_layers = shape, model_fingerprint, sharing_layers
         self.token_ids: list[int] = []
+        self.skipped_tokens = 0
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
         # a tensor made in inference mode could not be written outside of it
         with torch.inference_mode(False):

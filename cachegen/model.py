@@ -1,5 +1,6 @@
 """A causal language model of transformers, as far as this project needs it: tokens in, KV cache and logits out."""
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,15 @@ class LanguageModel:
         Raises
         ------
         InvalidInputError
-            No question, one outside the vocabulary, or longer than the model takes.
+            No question, one outside the vocabulary, or longer than the model takes; or a cache with skipped tokens.
         MismatchError
             The cache is another model's.
         """
         if not question_ids:
             raise InvalidInputError("generation needs at least one token behind the cached ones")
         self.check_cache(cache)
+        if cache.skipped_tokens:
+            raise InvalidInputError("generate does not take a cache with skipped tokens; prefill goes on behind it")
         return self._ids([*cache.token_ids, *question_ids], past=0)
 
     def run_generate(
@@ -208,15 +211,25 @@ class LanguageModel:
 
     def _forward(self, cache: KVCache, token_ids: Sequence[int], logits_to_keep: int) -> torch.Tensor:
         self.check_cache(cache)
-        ids = self._ids(token_ids, past=cache.num_tokens)
+        first = cache.num_tokens + cache.skipped_tokens
+        ids = self._ids(token_ids, past=first)
+        placed = self._positions(first, len(token_ids)) if cache.skipped_tokens else {}
         try:
-            output = self._model(ids, cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep)
+            output = self._model(ids, cache=cache.past, use_cache=True, logits_to_keep=logits_to_keep, **placed)
             cache.check_filled(len(token_ids))
         finally:
             # the values stay in the buffer for a commit; a pass that failed half-way leaves no layer longer
             cache.truncate(cache.num_tokens)
         logits: torch.Tensor = output.logits[0].float()
         return logits
+
+    def _positions(self, first: int, count: int) -> dict[str, torch.Tensor]:
+        """Positions of tokens that transformers would count otherwise."""
+        if "position_ids" not in inspect.signature(self._model.forward).parameters:
+            raise UnsupportedModelError(
+                f"{model_title(self._model, self.name)}: takes no position_ids, so nothing can follow skipped tokens"
+            )
+        return {"position_ids": torch.arange(first, first + count, device=self.device)[None]}
 
     def _ids(self, token_ids: Sequence[int], past: int) -> torch.Tensor:
         if not token_ids:

@@ -102,7 +102,9 @@ class BatchService:
             await self._host.close()
         for place, loaded in self._loaded.items():
             context = self._message["requests"][place]["context"]
-            self._results[place] |= _quality(self._prepared, loaded, context) | _score(self._prepared, loaded, context)
+            held_tokens = self._prepared.contexts[context].stored[self._method.reduction].num_tokens
+            self._results[place] |= _quality(self._prepared, loaded, context, held_tokens)
+            self._results[place] |= _score(self._prepared, loaded, context)
         return self._results
 
     async def _serve_from(self, queue: Iterator[int]) -> None:
@@ -145,23 +147,31 @@ class BatchService:
         message, prepared, method = self._message, self._prepared, self._method
         request = message["requests"][place]
         context = prepared.contexts[request["context"]]
+        stored = context.stored[method.reduction]
+
+        def follow(cache: KVCache) -> int:
+            cache.skipped_tokens = stored.skipped_tokens
+            return _first_token(prepared, cache, context.question_ids, clock)
 
         def log(event: str, **fields: Any) -> None:
             named = {"request": request["request"], "method": message["label"]}
             self._answer("event", **named, event=event, t_s=clock.elapsed_s(), **fields)
 
-        loader = ContextLoader(prepared.model, prepared.profile, source, prepared.costs, log, host=self._host)
+        loader = ContextLoader(
+            prepared.model, prepared.profile, source, prepared.costs_of(stored), log, host=self._host
+        )
         future = LinkFuture(self._trace, (message["trace_offset_s"] + arrival_s) % self._trace.period_s)
         loaded = await loader.load(
-            context.key,
+            stored.key,
             make_controller(method.controller, method.encodings, future),
             method.encodings,
             message["slo_s"],
             clock,
             len(context.question_ids),
             self._links.get(message["label"]),
-            context.token_ids if message["tokens_at_gpu"] else None,
-            lambda cache: _first_token(prepared, cache, context.question_ids, clock),
+            # a reduced context's tokens are not those of the text
+            context.token_ids if message["tokens_at_gpu"] and not method.reduction else None,
+            follow,
         )
         self._links[message["label"]] = loaded.link
         return loaded
@@ -172,9 +182,9 @@ def _first_token(prepared: Prepared, cache: KVCache, question_ids: list[int], cl
         return int(prepared.model.prefill(cache, question_ids).argmax())
 
 
-def _quality(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, float]:
+def _quality(prepared: Prepared, loaded: LoadedContext, index: int, held_tokens: int) -> dict[str, float]:
     context = prepared.contexts[index]
-    loaded.cache.truncate(len(context.token_ids))
+    loaded.cache.truncate(held_tokens)
     logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
     return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
 

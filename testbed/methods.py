@@ -1,8 +1,12 @@
 """The ways to bring a context to the inference host: which encodings are stored, and who chooses among them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cachegen import ENCODINGS, UnknownNameError
+from cachegen import ENCODINGS, InvalidInputError, UnknownNameError
+from testbed.reductions import REDUCTIONS, parse_reduction
+
+# What a reduced context is stored as where its name says no more: as in the paper, whose baselines are at 8 bits.
+_PLAIN = "quant8"
 
 
 def _ladder(codec: str) -> tuple[str, ...]:
@@ -21,11 +25,14 @@ class Method:
         That the controller may choose from, finest first.
     controller : str
         Spec for ``cachegen.make_controller``.
+    reduction : str
+        What is done to the context first, see ``testbed.reductions``; empty: nothing.
     """
 
     name: str
     encodings: tuple[str, ...]
     controller: str
+    reduction: str = ""
 
 
 METHODS: dict[str, Method] = {
@@ -49,13 +56,24 @@ METHODS: dict[str, Method] = {
 
 
 def make_method(name: str) -> Method:
-    """Return the method of that name.
+    """Return the method of that name: one of ``METHODS``, or one behind a reduction, ``h2o-50+cachegen``.
 
     Raises
     ------
     UnknownNameError
         There is none; the text lists those there are.
+    InvalidInputError
+        The method needs a text, and the reduction leaves none.
     """
-    if name not in METHODS:
-        raise UnknownNameError(f"no method {name!r}; there are {', '.join(METHODS)}")
-    return METHODS[name]
+    first, plus, rest = name.partition("+")
+    spec = parse_reduction(first)
+    base = name if spec is None else rest if plus else _PLAIN
+    if base not in METHODS:
+        behind = ", ".join(f"{kind}-50+METHOD" for kind in REDUCTIONS)
+        raise UnknownNameError(f"no method {name!r}; there are {', '.join(METHODS)}; and {behind}, of 1 to 99 %")
+    if spec is None:
+        return METHODS[name]
+    method = replace(METHODS[base], name=name, reduction=first)
+    if not (method.encodings or spec.reduction.has_text):
+        raise InvalidInputError(f"method {name}: {first} leaves no text that could be recomputed")
+    return method

@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from cachegen import (
     InvalidInputError,
+    KVCache,
     LanguageModel,
     LoadCosts,
     Manifest,
     Profile,
+    RecomputeCost,
     cached_profile,
     calculate_kv,
     default_model_path,
@@ -27,8 +29,31 @@ from testbed.answer import ANSWER_TOKENS, Answer, answer_question
 from testbed.config import QUALITY_TOKENS
 from testbed.contexts import ContextText, Task, load_contexts
 from testbed.methods import make_method
+from testbed.reductions import parse_reduction
+
+# Longer than any deadline, and a number that JSON has.
+_NO_RECOMPUTE = RecomputeCost(call_s=1e9, token_s=0.0, attention_s=0.0)
 
 OnStep = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class StoredContext:
+    """A context as it lies in the store: whole, or reduced.
+
+    Parameters
+    ----------
+    num_tokens, skipped_tokens : int
+        Entries of its KV cache, and tokens of the context that have none though their places count.
+    has_text : bool
+        Whether a chunk of it can be recomputed.
+    """
+
+    key: bytes
+    num_tokens: int
+    skipped_tokens: int
+    has_text: bool
+    manifest: Manifest
 
 
 @dataclass(frozen=True)
@@ -37,6 +62,10 @@ class PreparedContext:
 
     Parameters
     ----------
+    token_ids : list of int
+        Of the whole context.
+    stored : dict
+        By the name of the reduction; empty: the whole context.
     continuation_ids : list of int
         The tokens that follow the context, for the quality comparison: in its text, where they are held out, or the
         question and the expected answer where there is one.
@@ -50,14 +79,13 @@ class PreparedContext:
 
     index: int
     name: str
-    key: bytes
     token_ids: list[int]
     question_ids: list[int]
     continuation_ids: list[int]
     reference_logits: torch.Tensor
     task: Task | None
     reference_answer: Answer | None
-    manifest: Manifest
+    stored: dict[str, StoredContext]
 
 
 @dataclass(frozen=True)
@@ -68,6 +96,10 @@ class Prepared:
     profile: Profile
     contexts: list[PreparedContext]
     costs: LoadCosts
+
+    def costs_of(self, stored: StoredContext) -> LoadCosts:
+        """What loading it costs; where nothing can be recomputed, no controller may think so."""
+        return self.costs if stored.has_text else replace(self.costs, recompute=_NO_RECOMPUTE)
 
     def summary(self) -> dict[str, Any]:
         """For the manifest of the run."""
@@ -85,9 +117,8 @@ class Prepared:
             "contexts": [
                 {
                     "name": context.name,
-                    "key": context.key.hex(),
                     "tokens": len(context.token_ids),
-                    "bytes": _total_bytes(context.manifest),
+                    "stored": {name: _describe(stored) for name, stored in context.stored.items()},
                     **_reference(context),
                 }
                 for context in self.contexts
@@ -109,12 +140,12 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
     path = settings["model"] or default_model_path()
     model = load_model(path)
     texts = load_contexts(*(settings[name] for name in ("contexts", "num_contexts", "context_tokens", "seed")))
-    encodings = _encodings(settings["methods"])
+    encodings = encodings_by_reduction(settings["methods"])
     profile = cached_profile(
         model,
         lambda done, total: on_step("calibrate codec", done, total),
         # several times the work of the other codecs' tables: only for those who ask
-        transform=any(parse_encoding(name).codec == "transform" for name in encodings),
+        transform=any(parse_encoding(name).codec == "transform" for names in encodings.values() for name in names),
     )
     contexts = []
     for index, text in enumerate(texts):
@@ -126,9 +157,12 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
     return Prepared(model, profile, contexts, costs)
 
 
-def _encodings(methods: Sequence[str]) -> list[str]:
-    """Each encoding that some method may ask for, once."""
-    return list(dict.fromkeys(name for method in methods for name in make_method(method).encodings))
+def encodings_by_reduction(methods: Sequence[str]) -> dict[str, list[str]]:
+    """Each encoding that some method may ask for, once, by the reduction of the context that it is of."""
+    wanted: dict[str, dict[str, None]] = {}
+    for method in map(make_method, methods):
+        wanted.setdefault(method.reduction, {}).update(dict.fromkeys(method.encodings))
+    return {reduction: list(names) for reduction, names in wanted.items()}
 
 
 def _store_context(
@@ -136,26 +170,46 @@ def _store_context(
     text: ContextText,
     model: LanguageModel,
     profile: Profile,
-    encodings: list[str],
+    encodings: dict[str, list[str]],
     settings: dict[str, Any],
 ) -> PreparedContext:
     token_ids, continuation_ids = split_tokens(text, model, settings["context_tokens"])
     cache = calculate_kv(model, token_ids, settings["chunk_tokens"])
-    # "raw" where no method streams anything: text alone needs the manifest and the tokens all the same
-    manifest = store_kv(settings["store"], model, cache, encodings or ["raw"], profile, settings["chunk_tokens"])
     question_ids = model.tokenize(text.question)
     return PreparedContext(
         index=index,
         name=text.name,
-        key=manifest.context_key,
         token_ids=token_ids,
         question_ids=question_ids,
         continuation_ids=continuation_ids,
         reference_logits=model.continuation_logits(cache, continuation_ids[:-1]),
         task=text.task,
         reference_answer=answer_question(model, cache, question_ids, text.task) if text.task else None,
-        manifest=manifest,
+        stored={
+            reduction: _store(_reduce(reduction, model, cache, settings), reduction, model, profile, names, settings)
+            for reduction, names in encodings.items()
+        },
     )
+
+
+def _reduce(reduction: str, model: LanguageModel, cache: KVCache, settings: dict[str, Any]) -> KVCache:
+    spec = parse_reduction(reduction)
+    return cache if spec is None else spec.reduction.reduce(model, cache, spec.share, settings["chunk_tokens"])
+
+
+def _store(
+    cache: KVCache,
+    reduction: str,
+    model: LanguageModel,
+    profile: Profile,
+    encodings: list[str],
+    settings: dict[str, Any],
+) -> StoredContext:
+    # "raw" where no method streams anything: text alone needs the manifest and the tokens all the same
+    manifest = store_kv(settings["store"], model, cache, encodings or ["raw"], profile, settings["chunk_tokens"])
+    spec = parse_reduction(reduction)
+    has_text = spec is None or spec.reduction.has_text
+    return StoredContext(manifest.context_key, cache.num_tokens, cache.skipped_tokens, has_text, manifest)
 
 
 def split_tokens(text: ContextText, model: LanguageModel, context_tokens: int) -> tuple[list[int], list[int]]:
@@ -210,21 +264,21 @@ def _warm_up(
     model: LanguageModel,
     profile: Profile,
     contexts: list[PreparedContext],
-    encodings: list[str],
+    encodings: dict[str, list[str]],
     settings: dict[str, Any],
 ) -> LoadCosts:
     """Run every path once, so that nothing is compiled or first touched inside a TTFT; measure as it goes."""
     warm_up()
     longest = max(contexts, key=lambda context: len(context.token_ids))
     reserve_s = 0.0
-    for encoding in encodings:
+    for stored, encoding in ((longest.stored[key], name) for key, names in encodings.items() for name in names):
         for _ in range(2):  # the first round touches memory and files for the first time
             started_s = time.perf_counter()
-            cache = get_kv(settings["store"], model, longest.key, encoding, profile)
+            cache = get_kv(settings["store"], model, stored.key, encoding, profile)
             loaded_s = time.perf_counter()
             # on a cache that was just loaded, as in a request: what lies in the processor's caches matters
             model.prefill(cache, longest.question_ids)
-            spent_s = (loaded_s - started_s) / len(longest.manifest.chunks) + time.perf_counter() - loaded_s
+            spent_s = (loaded_s - started_s) / len(stored.manifest.chunks) + time.perf_counter() - loaded_s
         reserve_s = max(reserve_s, spent_s)
     recompute = measure_recompute(model, longest.token_ids, settings["chunk_tokens"])
     return LoadCosts(recompute, reserve_s)
@@ -240,6 +294,10 @@ def _reference(context: PreparedContext) -> dict[str, Any]:
         "score_name": context.task.score,
         "reference_score": context.reference_answer.score,
     }
+
+
+def _describe(stored: StoredContext) -> dict[str, Any]:
+    return {"key": stored.key.hex(), "tokens": stored.num_tokens, "bytes": _total_bytes(stored.manifest)}
 
 
 def _total_bytes(manifest: Manifest) -> dict[str, int]:
