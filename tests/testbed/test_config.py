@@ -29,6 +29,10 @@ def test_the_default_run_compares_text_quantization_and_the_paper():
         (["--chunk-tokens", "1"], "chunk_tokens must be at least 2, not 1"),
         (["--queue-bytes", "100"], "queue_bytes must be at least 3028"),
         (["--methods", "text,text"], "methods must be distinct names"),
+        (["--sharing", "equal,equal"], "sharing must be distinct names"),
+        (["--sharing", "luck"], "no sharing 'luck'; there are equal, deadline"),
+        (["--arrivals", "burst:none"], "arrivals burst:none: the number of requests"),
+        (["--arrivals", "trace:/nowhere/log.csv"], "/nowhere/log.csv"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(flags, message):
@@ -53,7 +57,17 @@ def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
 
 def test_settings_can_be_written_down_and_read_back():
     settings = config().to_json()
-    settings["methods"] = tuple(settings["methods"])
+    for name in ("methods", "sharing"):
+        settings[name] = tuple(settings[name])
     assert type(config())(**settings) == config()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().seed = 3
+
+
+def test_every_method_is_run_under_every_sharing_and_says_so_where_there_are_several():
+    one, both = config("--methods", "text,raw"), config("--methods", "text,raw", "--sharing", "equal,deadline")
+    assert [variant.label for variant in one.variants] == ["text", "raw"]
+    assert [variant.label for variant in both.variants] == ["text@equal", "text@deadline", "raw@equal", "raw@deadline"]
+    assert [variant.sharing for variant in both.variants] == ["equal", "deadline"] * 2
+    assert not one.admission
+    assert config("--admission").admission
