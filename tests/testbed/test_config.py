@@ -34,6 +34,10 @@ def test_the_default_run_compares_text_quantization_and_the_paper():
         (["--loss", "40%"], "loss must be from 0 to 0.3, not 0.4"),
         (["--queue-discipline", "red"], "queue_discipline must be one of bfifo, codel, fq_codel, not 'red'"),
         (["--methods", "text,text"], "methods must be distinct names"),
+        (["--sharing", "equal,equal"], "sharing must be distinct names"),
+        (["--sharing", "luck"], "no sharing 'luck'; there are equal, deadline"),
+        (["--arrivals", "burst:none"], "arrivals burst:none: the number of requests"),
+        (["--arrivals", "trace:/nowhere/log.csv"], "/nowhere/log.csv"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(flags, message):
@@ -69,3 +73,12 @@ def test_settings_can_be_written_down_and_read_back():
     assert RunConfig.from_json(json.loads(json.dumps(config().to_json()))) == config()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().seed = 3
+
+
+def test_every_method_is_run_under_every_sharing_and_says_so_where_there_are_several():
+    one, both = config("--methods", "text,raw"), config("--methods", "text,raw", "--sharing", "equal,deadline")
+    assert [variant.label for variant in one.variants] == ["text", "raw"]
+    assert [variant.label for variant in both.variants] == ["text@equal", "text@deadline", "raw@equal", "raw@deadline"]
+    assert [variant.sharing for variant in both.variants] == ["equal", "deadline"] * 2
+    assert not one.admission
+    assert config("--admission").admission

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from testbed.metrics import STAGES, RequestRow, summarize_method, summarize_reference
+from testbed.metrics import STAGES, RequestRow, jain_index, summarize_method, summarize_reference
 from testbed.result_table import result_table
 
 
@@ -111,3 +111,27 @@ def test_the_table_has_the_uncompressed_cache_as_a_row_where_answers_are_scored(
     for extra in ({"reference": {}}, {}):
         headings, rows = result_table({"methods": figures, **extra})
         assert ("score" in headings, len(rows)) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("shares", "index"), [([2.0, 2.0, 2.0], 1.0), ([1.0, 0.0, 0.0, 0.0], 0.25), ([1.0, 0.5], 0.9), ([0.0, 0.0], None)]
+)
+def test_jains_index_is_one_for_equals_and_one_over_n_for_a_winner(shares, index):
+    assert jain_index(shares) == pytest.approx(index)
+
+
+def test_fairness_counts_what_each_got_of_its_objective_and_nothing_for_no_token():
+    assert summarize_method([row(100.0), row(900.0)])["fairness"] == 1.0
+    assert summarize_method([row(1000.0), row(2000.0)])["fairness"] == pytest.approx(0.9)
+    assert summarize_method([row(100.0), row(None, status="aborted")])["fairness"] == 0.5
+    assert summarize_method([row(None)])["fairness"] is None
+
+
+def test_goodput_is_over_the_time_of_serving_batch_by_batch():
+    rows = [
+        row(500.0, arrival_s=0.0, ended_s=0.5),
+        row(1000.0, arrival_s=1.0, ended_s=2.0),
+        row(3000.0, arrival_s=1.0, ended_s=4.0),
+        row(500.0, batch=1, arrival_s=3.0, ended_s=4.0),
+    ]
+    assert summarize_method(rows)["goodput"]["requests_per_s"] == pytest.approx(3 / (4.0 + 1.0))

@@ -2,7 +2,6 @@
 
 import math
 import random
-import sys
 
 import pytest
 
@@ -52,22 +51,21 @@ def fairness(results, slo_s):
     return jain_index([min(1.0, slo_s / result.ttft_s) for result in results])
 
 
-def test_sixteen_miss_fewer_deadlines_when_the_link_is_divided_by_deadline(capsys):
+def test_sixteen_miss_fewer_deadlines_when_the_link_is_divided_by_deadline(record_property):
+    """``pytest --junit-xml FILE`` writes the figures down."""
     total = {"equal": 0, "deadline": 0}
     for trace_name, slo_s in SLO_S.items():
         for seed, rate in enumerate(RATES):
-            line = f"{trace_name:12} SLO {slo_s:g} s, {'at once' if rate is None else f'{rate:g} a second'}"
             for sharing in total:
                 results = serve(trace_name, seed, sharing, rate=rate)
                 missed = violations(results, slo_s)
                 total[sharing] += missed
                 mean_s = math.fsum(result.ttft_s for result in results) / REQUESTS
-                line += f" | {sharing}: {missed:2} of {REQUESTS} missed, mean TTFT {mean_s:5.2f} s, "
-                line += f"fairness {fairness(results, slo_s):.3f}"
-            with capsys.disabled():
-                sys.stdout.write(f"\n{line}")
-    with capsys.disabled():
-        sys.stdout.write(f"\nmissed of {REQUESTS * len(RATES) * len(SLO_S)}: {total}\n")
+                record_property(
+                    f"{trace_name}, SLO {slo_s:g} s, {'at once' if rate is None else f'{rate:g} a second'}, {sharing}",
+                    f"{missed} of {REQUESTS} missed, mean TTFT {mean_s:.2f} s, fairness {fairness(results, slo_s):.3f}",
+                )
+    record_property(f"missed of {REQUESTS * len(RATES) * len(SLO_S)}", str(total))
     assert total["deadline"] < 0.5 * total["equal"]
 
 

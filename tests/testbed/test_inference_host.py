@@ -1,0 +1,107 @@
+"""Batches of requests on the inference host, over a real server: results in order, arrivals kept, quality measured."""
+
+import asyncio
+import itertools
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# a stored context of a tiny model, and its server, are built by what the library's own tests share
+sys.path.append(str(Path(__file__).resolve().parents[1] / "cachegen"))
+
+from storage_server import running_server
+from stored_context import COSTS, store_context
+from tiny_models import random_tokens
+
+from cachegen import LinkKnowledge
+from testbed.inference_host import BatchService
+from testbed.prepare import Prepared, PreparedContext
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A host with one context of 56 tokens, and the server that has it."""
+    stored = store_context(tmp_path_factory.mktemp("store"))
+    continuation_ids = random_tokens(9, seed=5)
+    context = PreparedContext(
+        index=0,
+        name="tiny",
+        key=stored.manifest.context_key,
+        token_ids=list(stored.cache.token_ids),
+        question_ids=random_tokens(4, seed=3),
+        continuation_ids=continuation_ids,
+        reference_logits=stored.model.continuation_logits(stored.cache, continuation_ids[:-1]),
+        manifest=stored.manifest,
+    )
+    with running_server(stored.root) as server:
+        yield Prepared(stored.model, stored.profile, [context], COSTS), server.url
+
+
+def serve(served, arrivals_s, *, method="raw", users=None, sharing="deadline", admission=False, slo_s=30.0, links=None):
+    prepared, url = served
+    events = []
+    message = {
+        "requests": [
+            {"request": index, "context": 0, "arrival_s": arrival_s} for index, arrival_s in enumerate(arrivals_s)
+        ],
+        "users": users,
+        "method": method,
+        "label": method,
+        "sharing": sharing,
+        "admission": admission,
+        "origin_s": time.monotonic() + 0.02,
+        "trace": "lte",
+        "trace_offset_s": 3.0,
+        "slo_s": slo_s,
+        "timeout_s": 20.0,
+        "store_url": url,
+    }
+
+    async def run():
+        service = BatchService(prepared, message, lambda kind, **fields: events.append((kind, fields)), links or {})
+        return await service.run()
+
+    return asyncio.run(run()), events
+
+
+@pytest.mark.parametrize("sharing", ["equal", "deadline"])
+@pytest.mark.parametrize("method", ["raw", "text"])
+def test_six_at_once_all_have_the_first_token_and_the_quality_of_one(served, sharing, method):
+    [alone], _ = serve(served, [0.0], method=method)
+    results, events = serve(served, [0.0] * 6, method=method, sharing=sharing)
+
+    for result in results:
+        assert result["status"] == "ok"
+        assert result["first_token"] == alone["first_token"]
+        assert result["kl"] == pytest.approx(0.0, abs=1e-4)
+        assert result["bytes"] == alone["bytes"]
+        assert sum(result["stages_ms"].values()) == pytest.approx(result["ttft_ms"])
+        assert result["ended_s"] == pytest.approx(result["ttft_ms"] / 1e3, abs=0.05)
+    assert {fields["request"] for _, fields in events} == set(range(6))
+
+
+def test_requests_keep_their_arrivals(served):
+    results, _ = serve(served, [0.0, 0.05, 0.2])
+    assert [result["arrival_s"] for result in results] == [0.0, 0.05, 0.2]
+
+
+def test_a_user_of_a_closed_loop_asks_when_the_last_answer_has_begun(served):
+    results, _ = serve(served, [0.0] * 5, users=1)
+    for before, result in itertools.pairwise(results):
+        assert result["arrival_s"] >= before["ended_s"]
+    both, _ = serve(served, [0.0] * 4, users=2)
+    assert sum(result["arrival_s"] < 0.001 or result["arrival_s"] < both[0]["ended_s"] for result in both) >= 2
+
+
+def test_a_refused_request_says_why_and_has_no_first_token(served):
+    # four seconds of recomputation for each of three, over a host that knows its costs
+    links = {"text": LinkKnowledge(800.0, 0.001)}
+    results, _ = serve(served, [0.0] * 3, method="text", admission=True, slo_s=9.5, links=links)
+    refused = [result for result in results if result["status"] == "refused"]
+
+    assert [result["status"] for result in results].count("ok") == 2
+    assert len(refused) == 1
+    assert "deadline" in refused[0]["error"]
+    assert "ttft_ms" not in refused[0]
