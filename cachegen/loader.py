@@ -143,7 +143,8 @@ class ContextLoader:
             The manifest or the tokens are missing, corrupted, or another model's or profile's, and the caller gave no
             tokens: nothing can be recomputed either.
         InvalidInputError
-            The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the controller may choose.
+            The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the
+            controller may choose.
         """
         deadline_s = slo_s - self._costs.reserve_s
         index = await self._find_index(context_key, clock, deadline_s, token_ids)
