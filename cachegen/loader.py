@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cachegen.assembly import Assembly
-from cachegen.chunking import chunk_spans
+from cachegen.chunking import chunk_keys, chunk_spans
 from cachegen.controllers import ChunkOptions, Controller, make_controller
-from cachegen.errors import FormatError, MismatchError, StoreError
+from cachegen.errors import FormatError, InvalidInputError, MismatchError, StoreError
 from cachegen.estimators import make_estimator
 from cachegen.index_fetch import Index, IndexFetch, index_without_store
 from cachegen.kv_cache import KVCache
@@ -157,10 +157,9 @@ class ContextLoader:
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's, and the caller gave no
             tokens: nothing can be recomputed either.
-        MismatchError
-            The tokens that the caller gave are not those of the manifest.
         InvalidInputError
-            No chunk is stored in any encoding that the controller may choose.
+            The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the
+            controller may choose.
         """
         deadline_s = slo_s - self._costs.reserve_s
         index = await self._find_index(context_key, clock, deadline_s, token_ids)
@@ -208,12 +207,14 @@ class ContextLoader:
         try:
             index = await IndexFetch(self._source, clock, self._log).fetch(context_key, token_ids, until_s)
             self._check_owner(index.manifest, context_key)
+            if token_ids is not None:
+                _check_given(token_ids, index.manifest)
+            check_tokens(index.manifest, index.token_ids)
         except (StoreError, FormatError, MismatchError) as error:
             if token_ids is None:
                 raise
             self._log("index_given_up", error=str(error))
             index = index_without_store(token_ids, _RECOMPUTED_CHUNK_TOKENS, self._model, self._profile)
-        check_tokens(index.manifest, index.token_ids)
         self._log("index", chunks=len(index.manifest.chunks), tokens=index.manifest.num_tokens)
         return index
 
@@ -251,3 +252,10 @@ class ContextLoader:
             )
             for index, chunk in enumerate(manifest.chunks)
         )
+
+
+def _check_given(token_ids: Sequence[int], manifest: Manifest) -> None:
+    """Tell a caller's mistake from a damaged manifest: the context's key is known from the caller too."""
+    keys = chunk_keys(token_ids, manifest.chunk_tokens, manifest.model_fingerprint, manifest.profile_hash)
+    if keys[-1] != manifest.context_key:
+        raise InvalidInputError(f"the {len(token_ids)} token_ids are not those of context {manifest.context_key.hex()}")

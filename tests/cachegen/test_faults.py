@@ -21,6 +21,7 @@ from bench.clean_assembly import CleanContext
 from cachegen import (
     ContextLoader,
     HttpSource,
+    InvalidInputError,
     LoadCosts,
     LoadLimits,
     MismatchError,
@@ -182,7 +183,7 @@ def test_with_the_tokens_a_dead_store_ends_in_recomputing(stored, clean, method)
 
 
 def test_tokens_of_another_context_are_refused(stored):
-    with FaultyServer(stored.root) as server, pytest.raises(MismatchError, match="chunk 0"):
+    with FaultyServer(stored.root) as server, pytest.raises(InvalidInputError, match="56 token_ids"):
         load(stored, server.url, "fixed", random_tokens(56, seed=9))
 
 
@@ -221,6 +222,19 @@ def test_a_manifest_of_another_profile_fails_by_name_or_ends_in_recomputing(stor
 
     check(stored, clean, loaded)
     assert other in said(events, "index_given_up")[0]["error"]
+
+
+def test_a_bit_of_a_chunks_key_in_the_manifest_is_not_taken_for_the_callers_mistake(stored, clean, fresh):
+    path, key = fresh / manifest_name(stored.manifest.context_key), stored.manifest.chunks[1].key
+    path.write_text(path.read_text().replace(key.hex(), bytes([key[0] ^ 1, *key[1:]]).hex()))
+
+    with FaultyServer(fresh) as server:
+        with pytest.raises(MismatchError, match="chunk 1"):
+            load(stored, server.url, "fixed")
+        loaded, events = load(stored, server.url, "fixed", list(stored.cache.token_ids))
+
+    check(stored, clean, loaded)
+    assert "chunk 1" in said(events, "index_given_up")[0]["error"]
 
 
 def objects(stored, root, index, encodings):
