@@ -23,6 +23,9 @@ _MAX_FAILURES = 2
 # A chunk given up as often is left to arrive: a link that rises and falls must not have it begun for ever.
 _MAX_CANCELLATIONS = 2
 
+# Objects asked for while nothing is known of the link.
+_AT_FIRST = 3
+
 
 class EventLog(Protocol):
     """Takes what happens during a load, as it happens; called from one thread at a time."""
@@ -362,10 +365,10 @@ class LoadSession:
 
     def _may_fetch(self, now_s: float) -> bool:
         flying = len(self._in(_Place.IN_FLIGHT))
-        # while nothing is known: enough to keep a fast link busy, and not all there may be, as equal objects that share
-        # a link end at once
+        # objects that share a link end at once, and so their decoding cannot hide: no more of them than it takes to see
+        # what the link does
         unknown = self._seat.link.bytes_per_s is None
-        most = (self._limits.in_flight + 1) // 2 if unknown else self._limits.in_flight
+        most = min(_AT_FIRST, self._limits.in_flight) if unknown else self._limits.in_flight
         can = (
             bool(self._in(_Place.UNDECIDED))
             and self._store.may_ask(now_s)

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from cachegen.controllers.meet import MeetController
 from cachegen.controllers.plan import LinkForecast
 
+# Share of the time left that its plans may take: they leave out the decoding of chunks, which may fall into the way.
+_TARGET_SHARE = 0.9
+
 
 class OracleController(MeetController):
-    """Plans as ``meet`` does, over the link's future instead of an estimate, and leaves nothing to spare.
+    """Plans as ``meet`` does, over the link's future instead of an estimate, and leaves little to spare.
 
     Parameters
     ----------
@@ -18,4 +21,4 @@ class OracleController(MeetController):
     """
 
     def __init__(self, encodings: Sequence[str], forecast: LinkForecast) -> None:
-        super().__init__(encodings, forecast, target_share=1.0)
+        super().__init__(encodings, forecast, target_share=_TARGET_SHARE)
