@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _EPILOG = """\
 methods: text (recompute), raw, quant8, quant4, quant3, cachegen and cachegen-repo (the paper's adaptation over all
 levels of its codec, and over those of the published code's), cachegen-0 ... cachegen-4 and cachegen-repo-0 ...
-cachegen-repo-2 (one level throughout, 0 the finest).
+cachegen-repo-2 (one level throughout, 0 the finest). h2o-50+METHOD and lingua-50+METHOD drop half of the KV
+entries, or of the words, first.
 
 exit status: 0 valid run, 2 bad input or set-up, 3 the link was not what the trace asked for,
 5 a program of the run broke down, 130 interrupted (the partial result is kept).
@@ -29,7 +30,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or a recording (default: lte)")
     what.add_argument(
         "--methods",
-        default="text,quant8,quant4,cachegen",
+        default="text,quant8,quant4,cachegen,cachegen-meet",
         metavar="A,B,...",
         help="ways to bring the context (default: %(default)s)",
     )

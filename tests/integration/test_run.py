@@ -16,7 +16,7 @@ from starvation import starved
 from testbed.metrics import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = ["text", "quant8", "quant4", "cachegen"]
+METHODS = ["text", "quant8", "quant4", "cachegen", "cachegen-meet"]
 # Contexts an eighth as long as usual, over a link that suits them; everything else is the real thing.
 SMALL = ["--context-tokens", "256", "--chunk-tokens", "64", "--slo-ms", "1000", "--delay-ms", "5"]
 
@@ -117,7 +117,7 @@ def test_the_summary_has_its_core(finished):
 
 def test_every_requests_stages_sum_to_its_ttft(finished):
     rows = read_rows(finished[0][0], "requests.csv")
-    assert len(rows) == 8
+    assert len(rows) == 2 * len(METHODS)
     for row in rows:
         assert row["status"] == "ok"
         assert sum(float(row[f"stages_ms.{stage}"]) for stage in STAGES) == pytest.approx(float(row["ttft_ms"]), abs=1)

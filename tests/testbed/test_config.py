@@ -16,7 +16,7 @@ def config(*flags):
 
 
 def test_the_default_run_compares_text_quantization_and_the_paper():
-    assert config().methods == ("text", "quant8", "quant4", "cachegen")
+    assert config().methods == ("text", "quant8", "quant4", "cachegen", "cachegen-meet")
     assert config().trace == "lte"
     assert config().num_contexts >= 4
 
