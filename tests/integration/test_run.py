@@ -146,7 +146,8 @@ def test_methods_do_what_their_name_says(finished):
 def test_every_decision_is_logged_with_what_it_knew(finished):
     lines = (finished[0][0] / "latest" / "events.jsonl").read_text().splitlines()
     decisions = [event for event in map(json.loads, lines) if event["event"] == "decision"]
-    assert len(decisions) == 2 * len(METHODS) * 4
+    # meet may decide on a chunk anew
+    assert len(decisions) >= 2 * len(METHODS) * 4
     assert all("recompute" in event["finish_s"] and event["reason"] for event in decisions)
 
 
