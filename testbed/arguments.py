@@ -8,10 +8,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _EPILOG = """\
 methods: text (recompute), raw, quant8, quant4, quant3; cachegen, cachegen-repo and transform (the paper's adaptation
-over all levels of its codec, of the published code's, of this project's own); cachegen-meet and transform-meet (recomputing
-and streaming towards each other), cachegen-oracle and transform-oracle (the same, knowing the trace); cachegen-0 ...
-cachegen-4, transform-0 ... transform-7 (one level throughout, 0 the finest). h2o-50+METHOD and lingua-50+METHOD drop
-half of the KV entries, or of the words, first.
+over all levels of its codec, of the published code's, of this project's own); cachegen-meet and transform-meet
+(recomputing and streaming towards each other), cachegen-oracle and transform-oracle (the same, knowing the trace);
+cachegen-0 ... cachegen-4, transform-0 ... transform-7 (one level throughout, 0 the finest). h2o-50+METHOD and
+lingua-50+METHOD drop half of the KV entries, or of the words, first.
 
 exit status: 0 valid run, 2 bad input or set-up, 3 the link was not what the trace asked for,
 5 a program of the run broke down, 130 interrupted (the partial result is kept).
