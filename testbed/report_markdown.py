@@ -36,7 +36,7 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
         *(
-            f"- **{name}**: {explain_method(figures, summary['slo']['ttft_ms'])}"
+            f"- **{name}**: {explain_method(name, figures, summary['slo']['ttft_ms'])}"
             for name, figures in summary["methods"].items()
         ),
         "## Where the time went (mean ms; the stages sum to TTFT)",

@@ -150,7 +150,7 @@ def reasons(summary: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Name, place and explanation of each method."""
     slo_ms = summary["slo"]["ttft_ms"]
     return [
-        (name, place, explain_method(figures, slo_ms))
+        (name, place, explain_method(name, figures, slo_ms))
         for place, (name, figures) in enumerate(summary["methods"].items())
     ]
 
