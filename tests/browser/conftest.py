@@ -4,7 +4,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 
-@pytest.fixture(scope="session")
+# not for the session: while it is open its event loop runs in the tests' own thread
+@pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
         # no sandbox: tests may run as root, and the pages are our own
