@@ -68,7 +68,7 @@ async def load_all(stored, url, specs, sharing, *, slo_s=60.0, limits=None, admi
             clock,
             0,
             known,
-            lambda cache: len(cache.token_ids),
+            follow=lambda cache: len(cache.token_ids),
         )
 
     try:
