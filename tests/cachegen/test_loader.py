@@ -13,6 +13,7 @@ from tiny_models import random_tokens, tiny_llama
 from cachegen import (
     ContextLoader,
     HttpSource,
+    LinkKnowledge,
     LoadLimits,
     MismatchError,
     ObjectNotFoundError,
@@ -307,7 +308,7 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s=60.0, limits=None):
+def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s=60.0, limits=None, known=None):
     """Load from ``source`` while ``drive(source, load)`` opens gates; return the context, if any, and the events."""
     events = []
 
@@ -316,7 +317,9 @@ def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s
             stored.model, stored.profile, source, COSTS, lambda event, **f: events.append((event, f)), limits
         )
         chosen, clock = controller or make_controller("fixed:raw", encodings), StageClock(time.monotonic())
-        load = asyncio.ensure_future(loader.load(stored.manifest.context_key, chosen, encodings, slo_s, clock))
+        load = asyncio.ensure_future(
+            loader.load(stored.manifest.context_key, chosen, encodings, slo_s, clock, known=known)
+        )
         try:
             await drive(source, load)
             await asyncio.wait([load])
@@ -339,7 +342,9 @@ def test_chunks_that_arrive_in_any_order_give_the_same_cache(stored, order):
             await until(lambda: source.flying < 4 - order.index(index))  # noqa: B023 - awaited in this turn
 
     source = GatedSource(stored)
-    loaded, events = load_gated(stored, source, drive, limits=LoadLimits(in_flight=8))
+    # of a link that is known to be fast, as much is asked for as may be
+    fast = LinkKnowledge(throughput_bps=1e9)
+    loaded, events = load_gated(stored, source, drive, limits=LoadLimits(in_flight=8), known=fast)
 
     # all four were on their way at once
     assert source.most_flying == 4
