@@ -176,7 +176,7 @@ def test_limits_hold_over_all_loads():
     first.request(1, 1000, 0.0)
     assert not second.may_fetch(0.0, can=True)
     first.piece(0, 1000, 0.5)
-    first.landed(0, 1000, 0.0, 0.5)
+    first.landed(0, 0.5)
     assert not second.may_fetch(0.5, can=True), "an object waits for its decode"
     first.decoded()
     assert second.may_fetch(0.5, can=True)
