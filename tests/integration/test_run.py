@@ -244,7 +244,8 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment)
         process.kill()
     wait_until_gone(tmp_path)
     [left] = [path for path in tmp_path.iterdir() if path.name != "latest"]
-    assert json.loads((left / "summary.json").read_text())["status"] == "running"
+    # the process inside may see the end of the one outside before it is ended itself
+    assert json.loads((left / "summary.json").read_text())["status"] in {"running", "interrupted"}
 
     if moment == "request 0 text":
         again = start(tmp_path, "--requests", "1", "--methods", "quant4")

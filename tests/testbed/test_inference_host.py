@@ -17,7 +17,7 @@ from tiny_models import random_tokens
 
 from cachegen import LinkKnowledge
 from testbed.inference_host import BatchService
-from testbed.prepare import Prepared, PreparedContext
+from testbed.prepare import Prepared, PreparedContext, StoredContext
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,13 @@ def served(tmp_path_factory):
     context = PreparedContext(
         index=0,
         name="tiny",
-        key=stored.manifest.context_key,
         token_ids=list(stored.cache.token_ids),
         question_ids=random_tokens(4, seed=3),
         continuation_ids=continuation_ids,
         reference_logits=stored.model.continuation_logits(stored.cache, continuation_ids[:-1]),
-        manifest=stored.manifest,
+        task=None,
+        reference_answer=None,
+        stored={"": StoredContext(stored.manifest.context_key, 56, 0, has_text=True, manifest=stored.manifest)},
     )
     with running_server(stored.root) as server:
         yield Prepared(stored.model, stored.profile, [context], COSTS), server.url
@@ -57,6 +58,8 @@ def serve(served, arrivals_s, *, method="raw", users=None, sharing="deadline", a
         "slo_s": slo_s,
         "timeout_s": 20.0,
         "store_url": url,
+        "near_url": None,
+        "tokens_at_gpu": False,
     }
 
     async def run():
@@ -99,7 +102,7 @@ def test_a_refused_request_says_why_and_has_no_first_token(served):
     # four seconds of recomputation for each of three, over a host that knows its costs
     links = {"text": LinkKnowledge(800.0, 0.001)}
     results, _ = serve(served, [0.0] * 3, method="text", admission=True, slo_s=9.5, links=links)
-    refused = [result for result in results if result["status"] == "refused"]
+    refused = [result for result in results if result["status"] == "aborted"]
 
     assert [result["status"] for result in results].count("ok") == 2
     assert len(refused) == 1
