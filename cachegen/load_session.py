@@ -5,7 +5,7 @@ clock. Both so run the very same decisions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -103,7 +103,6 @@ class _Chunk:
     received_bytes: int = 0
     failures: int = 0
     cancellations: int = 0
-    decision: Decision | None = field(default=None, repr=False)
 
     def transfer(self, options: ChunkOptions) -> Transfer:
         size_bytes = self.options.sizes_bytes[self.source]

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from testbed.bridging import bridge_commands
 from testbed.delay import WAY_NAMES, RunCommand, Ways
 from testbed.errors import LinkError
 from testbed.link_settings import Way
@@ -35,7 +36,7 @@ class NetemDelay:
         # frames to the receiver leave by the receiver's side
         self._outgoing = dict(zip(WAY_NAMES, reversed(interfaces), strict=True))
         self._ways = dict(zip(WAY_NAMES, ways, strict=True))
-        for command in bridge_commands(interfaces):
+        for command in bridge_commands(BRIDGE, interfaces):
             run(command)
         for name, way in self._ways.items():
             run(netem_command("add", self._outgoing[name], way))
@@ -68,14 +69,6 @@ class NetemDelay:
     def _qdisc(self, name: str) -> dict[str, Any]:
         shown = json.loads(self._run(["tc", "-j", "-s", "qdisc", "show", "dev", self._outgoing[name], "root"]))
         return dict(shown[0])
-
-
-def bridge_commands(interfaces: tuple[str, str]) -> list[list[str]]:
-    """Return the commands that join two interfaces by a bridge that forwards at once and is silent itself."""
-    commands = [["ip", "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"]]
-    commands += [["ip", "link", "set", interface, "master", BRIDGE] for interface in interfaces]
-    commands.append(["ip", "link", "set", BRIDGE, "up"])
-    return commands
 
 
 def netem_command(action: str, interface: str, way: Way) -> list[str]:

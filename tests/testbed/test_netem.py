@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from testbed.bridging import bridge_commands
 from testbed.errors import LinkError
 from testbed.link_settings import Way
-from testbed.netem import NetemDelay, bridge_commands, check_netem, netem_command
+from testbed.netem import BRIDGE, NetemDelay, check_netem, netem_command
 
 ENDS = ("wire-eth0", "wire-eth1")
 
@@ -88,4 +89,4 @@ def test_another_discipline_in_netems_place_is_refused():
 
 def test_commands_hold_no_fraction_that_tc_would_cut():
     assert netem_command("add", "eth0", Way(1 / 3))[-1] == "333us"
-    assert len(bridge_commands(ENDS)) == 4
+    assert len(bridge_commands(BRIDGE, ENDS)) == 4
