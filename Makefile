@@ -37,9 +37,12 @@ bench: setup     ## size, harm and speed of every encoding on BENCH_TEXT: docs/r
 compare: setup   ## whether the runs in NEW=runs/b regressed against those in BASE=runs/a: verdicts and exit status
 	@$(VENV_PYTHON) -m testbed.compare $(BASE) $(NEW) $(ARGS)
 
-test:            ## all tests
+# a selection in ARGS may leave nothing for one of the two: pytest then says 5
+test:            ## all tests; ARGS="-k words tests/FILE" selects
 	@$(PYTHON) testbed/bootstrap.py --tests
-	$(VENV_PYTHON) -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile -m "not alone" $(ARGS) \
+	  || { [ $$? = 5 ] && [ -n '$(ARGS)' ]; }
+	$(VENV_PYTHON) -m pytest -m alone $(ARGS) || { [ $$? = 5 ] && [ -n '$(ARGS)' ]; }
 
 test-netem: setup ## tests of the netem backend in a guest kernel that has it (needs user-mode-linux); minutes
 	$(VENV_PYTHON) tests/guest/boot.py

@@ -35,9 +35,11 @@ from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
 from .link_use import LinkKnowledge
+from .load_commands import CancelFetch, EventLog, Fetch, LoadLimits, Prefill
+from .load_costs import LoadCosts
 from .load_host import LoadHost
-from .load_session import CancelFetch, EventLog, Fetch, LoadLimits, LoadSession, Prefill
-from .loader import ContextLoader, LoadCosts, LoadedContext
+from .load_session import LoadSession
+from .loader import ContextLoader, LoadedContext
 from .manifest import Manifest, ManifestChunk
 from .measure import measure_recompute
 from .model import LanguageModel, load_model

@@ -17,8 +17,9 @@ from cachegen.encoding import Encoding, parse_encoding
 from cachegen.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from cachegen.kv import dtype_of
 from cachegen.kv_cache import KVCache
-from cachegen.load_session import LoadLimits
-from cachegen.loader import ContextLoader, LoadCosts
+from cachegen.load_commands import LoadLimits
+from cachegen.load_costs import LoadCosts
+from cachegen.loader import ContextLoader
 from cachegen.manifest import Manifest, ManifestChunk, chunk_name
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, context_identities, encode_chunk

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cachegen.chunking import unpack_tokens
 from cachegen.errors import StoreUnavailableError
-from cachegen.load_session import EventLog
+from cachegen.load_commands import EventLog
 from cachegen.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from cachegen.assembly import Assembly
 from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
 from cachegen.kv_cache import KVCache
+from cachegen.load_commands import CancelFetch, Command, Fetch, Prefill
 from cachegen.load_host import LoadHost
-from cachegen.load_session import CancelFetch, Command, Fetch, LoadSession, Prefill
+from cachegen.load_session import LoadSession
 from cachegen.manifest import Manifest, chunk_name
 from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock

@@ -5,14 +5,14 @@ clock. Both so run the very same decisions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import Any, Protocol
+from dataclasses import replace
 
-from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream, Transfer
+from cachegen.chunk_progress import ChunkProgress, Place
+from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge
+from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
 from cachegen.patience import Patience
 from cachegen.sharing import Outlook, SharedHost, make_sharing
 from cachegen.store_health import StoreHealth
@@ -25,88 +25,6 @@ _MAX_CANCELLATIONS = 2
 
 # Objects asked for while nothing is known of the link.
 _AT_FIRST = 3
-
-
-class EventLog(Protocol):
-    """Takes what happens during a load, as it happens; called from one thread at a time."""
-
-    def __call__(self, event: str, **fields: Any) -> None:
-        """Note ``event``."""
-        ...
-
-
-@dataclass(frozen=True)
-class LoadLimits:
-    """What a load may have going at once.
-
-    Parameters
-    ----------
-    in_flight : int
-        Objects on their way.
-    undecoded : int
-        Objects that have arrived and wait for their decode: while there are as many, no further one is asked for. With
-        ``in_flight`` this bounds the memory of a load.
-    patience_s : float
-        How long the store may be silent, and how long after the deadline it is waited for. Then what is missing is
-        recomputed, whatever the controller says.
-    """
-
-    in_flight: int = 8
-    undecoded: int = 3
-    patience_s: float = 5.0
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """Ask for the chunk's object."""
-
-    index: int
-    encoding_name: str
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class CancelFetch:
-    """Give the chunk's object up; whatever arrives of it from now on is nobody's."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Prefill:
-    """Recompute the chunk; all chunks before it are in place."""
-
-    index: int
-
-
-Command = Fetch | CancelFetch | Prefill
-
-
-class _Place(Enum):
-    """Where a chunk is."""
-
-    UNDECIDED = auto()
-    IN_FLIGHT = auto()
-    UNDECODED = auto()
-    TO_RECOMPUTE = auto()
-    RECOMPUTING = auto()
-    READY = auto()
-
-
-@dataclass
-class _Chunk:
-    options: ChunkOptions
-    place: _Place = _Place.UNDECIDED
-    source: str = ""
-    started_s: float = 0.0
-    first_byte_s: float | None = None
-    received_bytes: int = 0
-    failures: int = 0
-    cancellations: int = 0
-
-    def transfer(self, options: ChunkOptions) -> Transfer:
-        size_bytes = self.options.sizes_bytes[self.source]
-        return Transfer(self.options.index, self.source, size_bytes, self.received_bytes, options)
 
 
 class LoadSession:
@@ -167,7 +85,7 @@ class LoadSession:
         stored = {name for chunk in chunks for name in chunk.sizes_bytes}
         if chunks and controller.encodings and not stored & set(controller.encodings):
             raise InvalidInputError(f"no chunk is stored as {' or '.join(controller.encodings)}")
-        self._chunks = [_Chunk(options) for options in chunks]
+        self._chunks = [ChunkProgress(options) for options in chunks]
         self._controller, self._log = controller, log
         self.deadline_s, self._limits, self._after_s = deadline_s, limits or LoadLimits(), after_s
         host = host or SharedHost(make_sharing("equal"))
@@ -179,7 +97,7 @@ class LoadSession:
     @property
     def done(self) -> bool:
         """Whether all chunks are in place."""
-        return all(chunk.place is _Place.READY for chunk in self._chunks)
+        return all(chunk.place is Place.READY for chunk in self._chunks)
 
     @property
     def queued(self) -> bool:
@@ -210,7 +128,7 @@ class LoadSession:
         """Return what to do now; ask again after every event, and a few times a second without any."""
         self._seat.silence(now_s)
         commands: list[Command] = [CancelFetch(index) for index in self._give_up(now_s)]
-        while self._in(_Place.UNDECIDED):
+        while self._in(Place.UNDECIDED):
             state = self._state(now_s)
             if not (state.may_fetch or state.may_recompute):
                 break
@@ -249,8 +167,8 @@ class LoadSession:
     def fetched(self, index: int, now_s: float) -> None:
         """Take note that an object is whole."""
         chunk = self._chunks[index]
-        chunk.place = _Place.UNDECODED
-        self._patience.heard(now_s, bool(self._in(_Place.IN_FLIGHT)))
+        chunk.place = Place.UNDECODED
+        self._patience.heard(now_s, bool(self._in(Place.IN_FLIGHT)))
         self._store.answered()
         self._seat.landed(index, now_s)
         self._log(
@@ -270,7 +188,7 @@ class LoadSession:
         self._seat.dropped(index)
         if gone:  # so it said
             self._store.answered()
-            self._patience.heard(now_s, len(self._in(_Place.IN_FLIGHT)) > 1)
+            self._patience.heard(now_s, len(self._in(Place.IN_FLIGHT)) > 1)
         else:
             chunk.failures += 1
             if not self._store.given_up:
@@ -301,20 +219,20 @@ class LoadSession:
         self._place_ready(chunk)
         self._log("recompute", chunk=index, started_s=started_s, ended_s=now_s, predicted_s=chunk.options.recompute_s)
 
-    def _in(self, *places: _Place) -> list[_Chunk]:
+    def _in(self, *places: Place) -> list[ChunkProgress]:
         return [chunk for chunk in self._chunks if chunk.place in places]
 
-    def _place_ready(self, chunk: _Chunk) -> None:
-        chunk.place = _Place.READY
+    def _place_ready(self, chunk: ChunkProgress) -> None:
+        chunk.place = Place.READY
         if self.done and self._after_s:
             # before another load takes the lane
             self._seat.ask_lane()
 
     def _outlook(self) -> Outlook:
         return Outlook(
-            remaining=tuple(map(self._open_options, self._in(_Place.UNDECIDED))),
+            remaining=tuple(map(self._open_options, self._in(Place.UNDECIDED))),
             encodings=self._controller.encodings,
-            compute_s=sum(chunk.options.recompute_s for chunk in self._in(_Place.TO_RECOMPUTE)),
+            compute_s=sum(chunk.options.recompute_s for chunk in self._in(Place.TO_RECOMPUTE)),
             after_s=self._after_s,
         )
 
@@ -322,9 +240,9 @@ class LoadSession:
         seat, turn = self._seat, self._seat.turn(now_s)
         slowdown = seat.slowdown()
         remaining = tuple(
-            self._offer(self._open_options(chunk), turn.finest, slowdown) for chunk in self._in(_Place.UNDECIDED)
+            self._offer(self._open_options(chunk), turn.finest, slowdown) for chunk in self._in(Place.UNDECIDED)
         )
-        waiting, computing = self._in(_Place.TO_RECOMPUTE), self._in(_Place.RECOMPUTING)
+        waiting, computing = self._in(Place.TO_RECOMPUTE), self._in(Place.RECOMPUTING)
         free_s = max(now_s, seat.since_arrival_s(turn.compute_free_s))
         computed_s = self._computed_s(free_s, slowdown, now_s) if waiting or computing else now_s
         # one that waits for a chunk before it, which was refused or given up meanwhile, must not hold that one up
@@ -334,7 +252,7 @@ class LoadSession:
             deadline_s=self.deadline_s,
             remaining=remaining,
             throughput_bps=seat.link.throughput_bps,
-            in_flight=tuple(chunk.transfer(self._open_options(chunk)) for chunk in self._in(_Place.IN_FLIGHT)),
+            in_flight=tuple(chunk.transfer(self._open_options(chunk)) for chunk in self._in(Place.IN_FLIGHT)),
             rtt_s=seat.link.rtt_s,
             compute_free_s=max(free_s, computed_s),
             may_fetch=self._may_fetch(now_s),
@@ -343,15 +261,16 @@ class LoadSession:
             computed_s=computed_s,
             flying_bytes=seat.flying_bytes(),
             ahead_bytes=turn.ahead_bytes,
+            decode_s=sum(chunk.decode_s for chunk in self._in(Place.IN_FLIGHT, Place.UNDECODED)),
         )
 
-    def _open_options(self, chunk: _Chunk) -> ChunkOptions:
+    def _open_options(self, chunk: ChunkProgress) -> ChunkOptions:
         return replace(chunk.options, sizes_bytes={}) if self._store.given_up else chunk.options
 
     def _computed_s(self, free_s: float, slowdown: int, now_s: float) -> float:
         """When the recomputations that are decided should have ended."""
         running_s = self._seat.running_until_s(now_s)
-        waiting_s = sum(chunk.options.recompute_s for chunk in self._in(_Place.TO_RECOMPUTE))
+        waiting_s = sum(chunk.options.recompute_s for chunk in self._in(Place.TO_RECOMPUTE))
         return (free_s if running_s is None else running_s) + slowdown * waiting_s
 
     def _offer(self, options: ChunkOptions, finest: int, slowdown: int) -> ChunkOptions:
@@ -363,33 +282,33 @@ class LoadSession:
         return replace(options, sizes_bytes=sizes_bytes or options.sizes_bytes).slowed(slowdown)
 
     def _may_fetch(self, now_s: float) -> bool:
-        flying = len(self._in(_Place.IN_FLIGHT))
+        flying = len(self._in(Place.IN_FLIGHT))
         # objects that share a link end at once, and so their decoding cannot hide: no more of them than it takes to see
         # what the link does
         unknown = self._seat.link.bytes_per_s is None
         most = min(_AT_FIRST, self._limits.in_flight) if unknown else self._limits.in_flight
         can = (
-            bool(self._in(_Place.UNDECIDED))
+            bool(self._in(Place.UNDECIDED))
             and self._store.may_ask(now_s)
             and flying < most
-            and len(self._in(_Place.UNDECODED)) < self._limits.undecoded
+            and len(self._in(Place.UNDECODED)) < self._limits.undecoded
         )
         # not sooner than the link would run dry without it: the later a decision, the more it knows
         return self._seat.may_fetch(now_s, can=can)
 
     def _give_store_up(self, now_s: float) -> bool:
         """Go on without the store if it is time to: what it has not brought can be recomputed alone."""
-        open_ = [chunk for chunk in self._in(_Place.UNDECIDED, _Place.IN_FLIGHT) if chunk.options.sizes_bytes]
+        open_ = [chunk for chunk in self._in(Place.UNDECIDED, Place.IN_FLIGHT) if chunk.options.sizes_bytes]
         if not open_:
             return False
         bps = self._seat.link.knowledge.throughput_bps
         missing_bytes = sum(
             chunk.transfer(chunk.options).missing_bytes
-            if chunk.place is _Place.IN_FLIGHT
+            if chunk.place is Place.IN_FLIGHT
             else min(chunk.options.sizes_bytes.values())
             for chunk in open_
         )
-        left = [chunk for chunk in self._chunks if chunk.place not in {_Place.READY, _Place.UNDECODED}]
+        left = [chunk for chunk in self._chunks if chunk.place not in {Place.READY, Place.UNDECODED}]
         reason = self._patience.verdict(
             now_s,
             self.deadline_s,
@@ -405,10 +324,10 @@ class LoadSession:
 
     def _give_up(self, now_s: float) -> list[int]:
         lost = self._give_store_up(now_s)
-        if not self._in(_Place.IN_FLIGHT):
+        if not self._in(Place.IN_FLIGHT):
             return []
         given_up = []
-        flying = tuple(chunk.options.index for chunk in self._in(_Place.IN_FLIGHT))
+        flying = tuple(chunk.options.index for chunk in self._in(Place.IN_FLIGHT))
         for index in flying if lost else self._controller.review(self._state(now_s)):
             chunk = self._chunks[index]
             if lost or chunk.cancellations < _MAX_CANCELLATIONS:
@@ -424,15 +343,15 @@ class LoadSession:
                     throughput_bps=self._seat.link.throughput_bps,
                 )
                 self._seat.dropped(index)
-                chunk.place = _Place.UNDECIDED
+                chunk.place = Place.UNDECIDED
                 given_up.append(index)
-        if given_up and not self._in(_Place.IN_FLIGHT):
+        if given_up and not self._in(Place.IN_FLIGHT):
             self._patience.heard(now_s, waiting=False)  # nobody listens
         return given_up
 
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]
-        assert chunk.place is _Place.UNDECIDED, "controllers decide on remaining chunks"
+        assert chunk.place is Place.UNDECIDED, "controllers decide on remaining chunks"
         self._log(
             "decision",
             chunk=decision.index,
@@ -448,10 +367,10 @@ class LoadSession:
         chunk.source = str(decision.action)
         match decision.action:
             case Recompute():
-                chunk.place = _Place.TO_RECOMPUTE
+                chunk.place = Place.TO_RECOMPUTE
                 return []
             case Stream(name):
-                chunk.place = _Place.IN_FLIGHT
+                chunk.place = Place.IN_FLIGHT
                 chunk.started_s, chunk.first_byte_s, chunk.received_bytes = now_s, None, 0
                 self._patience.asked(now_s)
                 self._seat.request(decision.index, chunk.options.sizes_bytes[name], now_s)
@@ -460,18 +379,18 @@ class LoadSession:
     def _begin_recompute(self, now_s: float) -> list[Command]:
         """A chunk's prefill begins when everything before it is in place, and it is this load's turn."""
         for chunk in self._chunks:
-            if chunk.place is _Place.TO_RECOMPUTE:
+            if chunk.place is Place.TO_RECOMPUTE:
                 self._seat.ask_lane()
                 if not self._seat.may_begin(now_s):
                     return []
-                chunk.place = _Place.RECOMPUTING
+                chunk.place = Place.RECOMPUTING
                 self._seat.begin(chunk.options.recompute_s, now_s)
                 return [Prefill(chunk.options.index)]
-            if chunk.place is not _Place.READY:
+            if chunk.place is not Place.READY:
                 return []
         return []
 
-    def _refuse(self, chunk: _Chunk, *, gone: bool) -> None:
+    def _refuse(self, chunk: ChunkProgress, *, gone: bool) -> None:
         """Let a chunk be decided anew, without what failed."""
         self.wasted_bytes += chunk.received_bytes
         left = dict(chunk.options.sizes_bytes)
@@ -480,4 +399,4 @@ class LoadSession:
         if chunk.failures >= _MAX_FAILURES:
             left = {}
         chunk.options = replace(chunk.options, sizes_bytes=left)
-        chunk.place = _Place.UNDECIDED
+        chunk.place = Place.UNDECIDED

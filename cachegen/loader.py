@@ -6,19 +6,20 @@ from typing import Any
 
 from cachegen.assembly import Assembly
 from cachegen.chunking import chunk_keys, chunk_spans
-from cachegen.controllers import ChunkOptions, Controller, make_controller
+from cachegen.controllers import Controller, make_controller
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, StoreError
 from cachegen.estimators import make_estimator
 from cachegen.index_fetch import Index, IndexFetch, index_without_store
 from cachegen.kv_cache import KVCache
 from cachegen.link_use import LinkKnowledge
+from cachegen.load_commands import EventLog, LoadLimits
+from cachegen.load_costs import LoadCosts
 from cachegen.load_host import LoadHost
 from cachegen.load_run import LoadRun
-from cachegen.load_session import EventLog, LoadLimits, LoadSession
+from cachegen.load_session import LoadSession
 from cachegen.manifest import Manifest, check_tokens
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
-from cachegen.recompute_cost import RecomputeCost
 from cachegen.sharing import HostLimits
 from cachegen.sources import Source
 from cachegen.stage_clock import StageClock
@@ -29,22 +30,6 @@ _MAX_INDEX_PATIENCE_S = 5.0
 _LEAST_INDEX_PATIENCE_S = 0.5
 # Without a manifest nothing says where chunks begin; so long a piece bounds the memory of attention.
 _RECOMPUTED_CHUNK_TOKENS = 512
-
-
-@dataclass(frozen=True)
-class LoadCosts:
-    """What this machine needs for the parts that no network touches; measured, never assumed.
-
-    Parameters
-    ----------
-    recompute : RecomputeCost
-        Seconds of prefill by prefix and length.
-    reserve_s : float
-        Seconds between the last chunk's last byte and the first token: its decode and the question's prefill.
-    """
-
-    recompute: RecomputeCost
-    reserve_s: float
 
 
 @dataclass(frozen=True)
@@ -168,7 +153,7 @@ class ContextLoader:
             controller = make_controller("text", [])
         host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
         session = LoadSession(
-            self._options(manifest, encodings),
+            self._costs.options(manifest, encodings),
             controller,
             make_estimator(controller.estimator),
             deadline_s,
@@ -240,18 +225,6 @@ class ContextLoader:
         ):
             if found != wanted:
                 raise MismatchError(f"manifest: {field} is {found}, wanted {wanted}")
-
-    def _options(self, manifest: Manifest, encodings: Sequence[str]) -> tuple[ChunkOptions, ...]:
-        predict = self._costs.recompute.predict
-        return tuple(
-            ChunkOptions(
-                index=index,
-                num_tokens=chunk.num_tokens,
-                sizes_bytes={name: chunk.encodings[name] for name in encodings if name in chunk.encodings},
-                recompute_s=predict(chunk.first_token, chunk.num_tokens),
-            )
-            for index, chunk in enumerate(manifest.chunks)
-        )
 
 
 def _check_given(token_ids: Sequence[int], manifest: Manifest) -> None:

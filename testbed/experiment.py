@@ -154,6 +154,7 @@ class Experiment:
             # for the one method that may know what the link will do
             "trace": self._config.trace,
             "trace_offset_s": batch.trace_offset_s,
+            "rtt_s": 2 * self._config.delay_ms / 1e3,
             "slo_s": self._config.slo_s,
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,
@@ -186,6 +187,7 @@ class Experiment:
             levels=result.get("levels", {}),
             link_mbps=self._trace_mean_mbps(offset_s, ttft_ms / 1e3) if ttft_ms is not None else None,
             error=result["error"],
+            oracle_ttft_ms=result["oracle_ttft_ms"],
             batch=batch.index,
             sharing=variant.sharing,
             arrival_s=arrival_s,

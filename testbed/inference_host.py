@@ -8,35 +8,12 @@ import asyncio
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TextIO
 
-from cachegen import (
-    AdmissionError,
-    CachegenError,
-    ContextLoader,
-    HostLimits,
-    HttpSource,
-    InvalidInputError,
-    KVCache,
-    LinkKnowledge,
-    LoadedContext,
-    LoadHost,
-    Source,
-    Stage,
-    StageClock,
-    UnsupportedModelError,
-    compare_logits,
-    make_controller,
-)
-from testbed.answer import answer_question
-from testbed.counted_source import CountedSource
-from testbed.methods import make_method
-from testbed.near_cache import NearFirstSource
-from testbed.prepare import Prepared, prepare
-from testbed.trace import load_trace
-from testbed.virtual_link import LinkFuture
+from cachegen import CachegenError, InvalidInputError, LinkKnowledge, UnsupportedModelError
+from testbed.batch_service import BatchService, KeptSources
+from testbed.prepare import prepare
 
 
 class Answers:
@@ -52,151 +29,6 @@ class Answers:
         self._stream.flush()
 
 
-class BatchService:
-    """Serves requests that share a link: at their arrivals, over one source, on one host.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Model, contexts and costs.
-    message : dict
-        What to serve: see ``testbed.experiment``.
-    answer : Answers
-        Receives events.
-    links : dict
-        What each method has learnt of the link so far.
-    """
-
-    def __init__(
-        self, prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
-    ) -> None:
-        self._prepared, self._message, self._answer, self._links = prepared, message, answer, links
-        self._method = make_method(message["method"])
-        self._trace = load_trace(message["trace"])
-        # an index takes two connections, and none may wait behind chunks
-        connections = HostLimits().in_flight + 2 * len(message["requests"])
-        self._store = HttpSource(message["store_url"], connections=connections)
-        near_url = message["near_url"]
-        self._near = None if near_url is None else HttpSource(near_url, connections=connections)
-        self._host = LoadHost(message["sharing"], admission=message["admission"])
-        self._results: list[dict[str, Any]] = [{} for _ in message["requests"]]
-        # compared with the uncompressed ones when nobody waits for a first token any more
-        self._loaded: dict[int, LoadedContext] = {}
-
-    async def run(self) -> list[dict[str, Any]]:
-        """Serve all; return their results in the order of the requests."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                places = range(len(self._results))
-                if (users := self._message["users"]) is None:
-                    for place in places:
-                        tasks.create_task(self._serve(place, self._message["requests"][place]["arrival_s"]))
-                else:
-                    queue = iter(places)
-                    for _ in range(users):
-                        tasks.create_task(self._serve_from(queue))
-        finally:
-            await self._store.close()
-            if self._near is not None:
-                await self._near.close()
-            await self._host.close()
-        for place, loaded in self._loaded.items():
-            context = self._message["requests"][place]["context"]
-            held_tokens = self._prepared.contexts[context].stored[self._method.reduction].num_tokens
-            self._results[place] |= _quality(self._prepared, loaded, context, held_tokens)
-            self._results[place] |= _score(self._prepared, loaded, context)
-        return self._results
-
-    async def _serve_from(self, queue: Iterator[int]) -> None:
-        """One user of a closed loop: the next question comes when the answer to the last one has begun."""
-        for place in queue:
-            await self._serve(place, max(0.0, time.monotonic() - self._message["origin_s"]))
-
-    async def _serve(self, place: int, arrival_s: float) -> None:
-        """Serve one request; TTFT runs from its arrival to the choice of the first token."""
-        start_s = self._message["origin_s"] + arrival_s
-        await asyncio.sleep(max(0.0, start_s - time.monotonic()))
-        store, near = CountedSource(self._store), None if self._near is None else CountedSource(self._near)
-        source, clock = store if near is None else NearFirstSource(near, store), StageClock(start_s)
-        result: dict[str, Any] = {"status": "ok", "error": ""}
-        try:
-            async with asyncio.timeout(self._message["timeout_s"]):
-                loaded = await self._load(place, arrival_s, source, clock)
-        except TimeoutError:
-            result |= {"status": "timed_out", "error": f"not done after {self._message['timeout_s']} s"}
-        except AdmissionError as error:
-            result |= {"status": "aborted", "error": str(error)}
-        except CachegenError as error:
-            result |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
-        else:
-            stages_s = clock.stop()
-            result |= {
-                "ttft_ms": 1e3 * sum(stages_s.values()),
-                "stages_ms": {str(stage): 1e3 * spent_s for stage, spent_s in stages_s.items()},
-                "wasted_bytes": loaded.wasted_bytes,
-                "levels": {name: loaded.chunk_sources.count(name) for name in sorted(set(loaded.chunk_sources))},
-                "first_token": loaded.followed,
-            }
-            self._loaded[place] = loaded
-        ended_s = arrival_s + clock.elapsed_s()
-        near_bytes = 0 if near is None else near.received_bytes
-        arrived = {"bytes": store.received_bytes + near_bytes, "near_bytes": near_bytes}
-        self._results[place] = {**result, **arrived, "arrival_s": arrival_s, "ended_s": ended_s}
-
-    async def _load(self, place: int, arrival_s: float, source: Source, clock: StageClock) -> LoadedContext:
-        message, prepared, method = self._message, self._prepared, self._method
-        request = message["requests"][place]
-        context = prepared.contexts[request["context"]]
-        stored = context.stored[method.reduction]
-
-        def follow(cache: KVCache) -> int:
-            cache.skipped_tokens = stored.skipped_tokens
-            return _first_token(prepared, cache, context.question_ids, clock)
-
-        def log(event: str, **fields: Any) -> None:
-            named = {"request": request["request"], "method": message["label"]}
-            self._answer("event", **named, event=event, t_s=clock.elapsed_s(), **fields)
-
-        loader = ContextLoader(
-            prepared.model, prepared.profile, source, prepared.costs_of(stored), log, host=self._host
-        )
-        future = LinkFuture(self._trace, (message["trace_offset_s"] + arrival_s) % self._trace.period_s)
-        loaded = await loader.load(
-            stored.key,
-            make_controller(method.controller, method.encodings, future),
-            method.encodings,
-            message["slo_s"],
-            clock,
-            len(context.question_ids),
-            self._links.get(message["label"]),
-            # a reduced context's tokens are not those of the text
-            context.token_ids if message["tokens_at_gpu"] and not method.reduction else None,
-            follow,
-        )
-        self._links[message["label"]] = loaded.link
-        return loaded
-
-
-def _first_token(prepared: Prepared, cache: KVCache, question_ids: list[int], clock: StageClock) -> int:
-    with clock.compute(Stage.QUESTION_PREFILL):
-        return int(prepared.model.prefill(cache, question_ids).argmax())
-
-
-def _quality(prepared: Prepared, loaded: LoadedContext, index: int, held_tokens: int) -> dict[str, float]:
-    context = prepared.contexts[index]
-    loaded.cache.truncate(held_tokens)
-    logits = prepared.model.continuation_logits(loaded.cache, context.continuation_ids[:-1])
-    return compare_logits(context.reference_logits, logits, context.continuation_ids[1:]).to_json()
-
-
-def _score(prepared: Prepared, loaded: LoadedContext, index: int) -> dict[str, Any]:
-    context = prepared.contexts[index]
-    if context.task is None:
-        return {}
-    answer = answer_question(prepared.model, loaded.cache, context.question_ids, context.task)
-    return {"score": answer.score, "score_name": context.task.score, "answer": answer.text}
-
-
 def main() -> None:
     """Answer messages until the input ends."""
     # Libraries print; only this program's own lines may reach the reader.
@@ -210,17 +42,16 @@ def main() -> None:
 
 
 def _run(messages: TextIO, answer: Answers) -> None:
-    prepared = prepare(json.loads(messages.readline()), _progress(answer))
+    settings = json.loads(messages.readline())
+    prepared = prepare(settings, _progress(answer))
     answer("ready", **prepared.summary())
     links: dict[str, LinkKnowledge] = {}
-    for line in messages:
-        answer("results", results=asyncio.run(_serve_batch(prepared, json.loads(line), answer, links)))
-
-
-async def _serve_batch(
-    prepared: Prepared, message: dict[str, Any], answer: Answers, links: dict[str, LinkKnowledge]
-) -> list[dict[str, Any]]:
-    return await BatchService(prepared, message, answer, links).run()
+    sources = KeptSources(settings["requests"])
+    with asyncio.Runner() as runner:  # one loop for all: connections belong to theirs
+        for line in messages:
+            service = BatchService(prepared, json.loads(line), answer, links, sources)
+            answer("results", results=runner.run(service.run()))
+        runner.run(sources.close())
 
 
 def _progress(answer: Answers) -> Callable[[str, int, int], None]:

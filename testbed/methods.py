@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from cachegen import ENCODINGS, InvalidInputError, UnknownNameError
+from cachegen import ENCODINGS, InvalidInputError, UnknownNameError, make_controller
 from testbed.reductions import REDUCTIONS, parse_reduction
 
 # What a reduced context is stored as where its name says no more: as in the paper, whose baselines are at 8 bits.
@@ -56,24 +56,29 @@ METHODS: dict[str, Method] = {
 
 
 def make_method(name: str) -> Method:
-    """Return the method of that name: one of ``METHODS``, or one behind a reduction, ``h2o-50+cachegen``.
+    """Return the method of that name: one of ``METHODS``, one with an argument for its controller,
+    ``transform-meet:0``, or one behind a reduction, ``h2o-50+cachegen``.
 
     Raises
     ------
     UnknownNameError
         There is none; the text lists those there are.
     InvalidInputError
-        The method needs a text, and the reduction leaves none.
+        The method needs a text, and the reduction leaves none; or its controller takes no such argument.
     """
     first, plus, rest = name.partition("+")
     spec = parse_reduction(first)
-    base = name if spec is None else rest if plus else _PLAIN
+    base, colon, argument = (name if spec is None else rest if plus else _PLAIN).partition(":")
     if base not in METHODS:
         behind = ", ".join(f"{kind}-50+METHOD" for kind in REDUCTIONS)
         raise UnknownNameError(f"no method {name!r}; there are {', '.join(METHODS)}; and {behind}, of 1 to 99 %")
+    method = replace(METHODS[base], name=name)
+    if colon:
+        method = replace(method, controller=f"{method.controller}:{argument}")
+        make_controller(method.controller, method.encodings)
     if spec is None:
-        return METHODS[name]
-    method = replace(METHODS[base], name=name, reduction=first)
+        return method
+    method = replace(method, reduction=first)
     if not (method.encodings or spec.reduction.has_text):
         raise InvalidInputError(f"method {name}: {first} leaves no text that could be recomputed")
     return method

@@ -21,7 +21,7 @@ from testbed.kernel_probe import KernelSupport, probe_kernel
 from testbed.link_reader import LinkReader
 from testbed.link_settings import LinkSettings
 from testbed.netem import NetemDelay
-from testbed.offloads import set_joining, stop_segmenting
+from testbed.offloads import set_joining, stop_segmenting, wait_for_joining
 from testbed.relay_delay import RelayDelay
 from testbed.sampler import LinkReading
 from testbed.shaper import BURST_RULE, Shaper
@@ -80,6 +80,7 @@ class EmulatedNetwork:
         self._shapers: list[Shaper] = []
         self._reader: LinkReader | None = None
         self._delay: DelayBackend | None = None
+        self._join_waits_ns: list[int] = []
         self._net = _quiet_mininet()
         self._hosts = Hosts(self._net)
         try:
@@ -93,6 +94,7 @@ class EmulatedNetwork:
                 **asdict(self._link),
                 "backend": self._delay.name,
                 "delay_priority": self._delay.priority,
+                "join_wait_us": min(self._join_waits_ns, default=0) / 1e3,
                 "kernel_lacks": support.lacks,
                 **shaping,
                 **host_settings,
@@ -267,9 +269,11 @@ class EmulatedNetwork:
         for host in self._hosts.names():
             for interface in self._hosts.interfaces(host):
                 stop_segmenting(self._hosts, host, interface)
+        # joined frames would be lost or delayed as one
+        exact = all(way.is_exact for way in ways)
         for interface in interfaces:
-            # joined frames would be lost or delayed as one
-            set_joining(self._hosts, node, interface, on=all(way.is_exact for way in ways))
+            set_joining(self._hosts, node, interface, on=exact)
+            self._join_waits_ns.append(wait_for_joining(self._hosts, node, interface) if exact else 0)
         return RelayDelay(lambda argv, **kw: self._hosts.popen(node, argv, **kw), interfaces, ways)
 
 

@@ -90,12 +90,13 @@ class PreparedContext:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that the inference host serves requests with."""
+    """All that the inference host serves requests with; ``question_s`` is a question's prefill behind a context."""
 
     model: LanguageModel
     profile: Profile
     contexts: list[PreparedContext]
     costs: LoadCosts
+    question_s: float
 
     def costs_of(self, stored: StoredContext) -> LoadCosts:
         """What loading it costs; where nothing can be recomputed, no controller may think so."""
@@ -113,7 +114,12 @@ class Prepared:
                 "threads": torch.get_num_threads(),
             },
             "profile_hash": self.profile.hash.hex(),
-            "costs": {"recompute": asdict(self.costs.recompute), "reserve_s": self.costs.reserve_s},
+            "costs": {
+                "recompute": asdict(self.costs.recompute),
+                "reserve_s": self.costs.reserve_s,
+                "decode_s_per_token": dict(self.costs.decode_s_per_token),
+                "question_s": self.question_s,
+            },
             "contexts": [
                 {
                     "name": context.name,
@@ -152,9 +158,9 @@ def prepare(settings: dict[str, Any], on_step: OnStep) -> Prepared:
         on_step("store contexts", index, len(texts))
         contexts.append(_store_context(index, text, model, profile, encodings, settings))
     on_step("warm up", 0, 1)
-    costs = _warm_up(model, profile, contexts, encodings, settings)
+    costs, question_s = _warm_up(model, profile, contexts, encodings, settings)
     on_step("warm up", 1, 1)
-    return Prepared(model, profile, contexts, costs)
+    return Prepared(model, profile, contexts, costs, question_s)
 
 
 def encodings_by_reduction(methods: Sequence[str]) -> dict[str, list[str]]:
@@ -266,11 +272,15 @@ def _warm_up(
     contexts: list[PreparedContext],
     encodings: dict[str, list[str]],
     settings: dict[str, Any],
-) -> LoadCosts:
-    """Run every path once, so that nothing is compiled or first touched inside a TTFT; measure as it goes."""
+) -> tuple[LoadCosts, float]:
+    """Run every path once, so that nothing is compiled or first touched inside a TTFT; measure as it goes.
+
+    Returns costs, and the seconds of the question's prefill.
+    """
     warm_up()
     longest = max(contexts, key=lambda context: len(context.token_ids))
-    reserve_s = 0.0
+    reserve_s = question_s = 0.0
+    decode_s: dict[str, float] = {}
     for stored, encoding in ((longest.stored[key], name) for key, names in encodings.items() for name in names):
         for _ in range(2):  # the first round touches memory and files for the first time
             started_s = time.perf_counter()
@@ -278,10 +288,14 @@ def _warm_up(
             loaded_s = time.perf_counter()
             # on a cache that was just loaded, as in a request: what lies in the processor's caches matters
             model.prefill(cache, longest.question_ids)
-            spent_s = (loaded_s - started_s) / len(stored.manifest.chunks) + time.perf_counter() - loaded_s
-        reserve_s = max(reserve_s, spent_s)
+            ended_s = time.perf_counter()
+        decode_s[encoding] = (loaded_s - started_s) / stored.num_tokens
+        question_s = max(question_s, ended_s - loaded_s)
+        reserve_s = max(reserve_s, (loaded_s - started_s) / len(stored.manifest.chunks) + ended_s - loaded_s)
     recompute = measure_recompute(model, longest.token_ids, settings["chunk_tokens"])
-    return LoadCosts(recompute, reserve_s)
+    # where nothing is streamed the question was not asked yet
+    question_s = question_s or recompute.predict(len(longest.token_ids), len(longest.question_ids))
+    return LoadCosts(recompute, reserve_s, decode_s), question_s
 
 
 def _reference(context: PreparedContext) -> dict[str, Any]:

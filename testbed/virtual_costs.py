@@ -76,7 +76,8 @@ class MeasuredCosts:
         for index, first in enumerate(range(0, context_tokens, chunk_tokens)):
             tokens = min(chunk_tokens, context_tokens - first)
             sizes = {name: round(tokens * self.encodings[name].bytes_per_token) for name in encodings}
-            chunks.append(ChunkOptions(index, tokens, sizes, self.recompute.predict(first, tokens)))
+            decode_s = {name: self.decode_s(name, tokens) for name in encodings}
+            chunks.append(ChunkOptions(index, tokens, sizes, self.recompute.predict(first, tokens), decode_s))
         return tuple(chunks)
 
     def decode_s(self, encoding: str, num_tokens: int) -> float:

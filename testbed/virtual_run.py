@@ -40,7 +40,14 @@ from testbed.virtual_stages import stages_of
 from testbed.workload import Request, make_schedule
 
 DEFAULT_METHODS = ",".join(
-    ("text", *(f"transform-{level}" for level in range(8)), "transform", "transform-meet", "transform-oracle")
+    (
+        "text",
+        *(f"transform-{level}" for level in range(8)),
+        "transform",
+        "transform-meet",
+        "transform-meet:0",
+        "transform-oracle",
+    )
 )
 
 

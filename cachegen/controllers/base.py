@@ -6,7 +6,7 @@ the same object decides in a real load, in a unit test and in a simulation.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -51,6 +51,8 @@ class ChunkOptions:
         Bytes of its object in each stored encoding, by the encoding's name, finest first.
     recompute_s
         Estimated seconds of prefill for this chunk, given the KV of all chunks before it.
+    decode_s
+        Estimated seconds to decode its object, by the encoding's name; one that is not named counts as nothing.
 
     Raises
     ------
@@ -62,6 +64,7 @@ class ChunkOptions:
     num_tokens: int
     sizes_bytes: Mapping[str, int]
     recompute_s: float
+    decode_s: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.index < 0 or self.num_tokens < 1:
@@ -70,6 +73,8 @@ class ChunkOptions:
             if size_bytes < 0:
                 raise InvalidInputError(f"chunk {self.index}: size {size_bytes} of {name} is negative")
         _check_amount(f"chunk {self.index}: recompute_s", self.recompute_s)
+        for name, spent_s in self.decode_s.items():
+            _check_amount(f"chunk {self.index}: decode_s of {name}", spent_s)
 
     def slowed(self, factor: float) -> "ChunkOptions":
         """Return this chunk with a prefill that takes ``factor`` times as long, as on a lane that others use too."""
@@ -97,6 +102,11 @@ class Transfer:
     size_bytes: int
     received_bytes: int
     options: ChunkOptions
+
+    @property
+    def decode_s(self) -> float:
+        """Expected seconds to decode it."""
+        return self.options.decode_s.get(self.encoding_name, 0.0)
 
     @property
     def missing_bytes(self) -> int:
@@ -136,6 +146,8 @@ class LoadState:
         On their way for other loads at the same link.
     ahead_bytes
         Of more urgent loads, that are expected to be asked for before its next object.
+    decode_s
+        Of decoding the objects that are on their way or have arrived, one after the other.
 
     Raises
     ------
@@ -156,10 +168,11 @@ class LoadState:
     computed_s: float | None = None
     flying_bytes: int = 0
     ahead_bytes: int = 0
+    decode_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("elapsed_s", "rtt_s", "compute_free_s", "flying_bytes", "ahead_bytes"):
-            _check_amount(field, getattr(self, field))
+        for name in ("elapsed_s", "rtt_s", "compute_free_s", "flying_bytes", "ahead_bytes", "decode_s"):
+            _check_amount(name, getattr(self, name))
         if not math.isfinite(self.deadline_s):
             raise InvalidInputError(f"deadline_s must be finite, not {self.deadline_s}")
         if self.throughput_bps is not None:

@@ -95,7 +95,13 @@ class MeetController:
         for transfer in state.in_flight:
             remaining = sorted((*state.remaining, transfer.options), key=lambda chunk: chunk.index)
             others = tuple(other for other in state.in_flight if other is not transfer)
-            without = self._plan(replace(state, remaining=tuple(remaining), in_flight=others), forecast)
+            freed = replace(
+                state,
+                remaining=tuple(remaining),
+                in_flight=others,
+                decode_s=max(0.0, state.decode_s - transfer.decode_s),
+            )
+            without = self._plan(freed, forecast)
             sooner = without.finish_s - state.elapsed_s < GIVE_UP_SHARE * (kept.finish_s - state.elapsed_s)
             if sooner and self._is_next(state, transfer, without.names[remaining.index(transfer.options)]):
                 return (transfer.index,)

@@ -4,7 +4,8 @@ the back, until they meet.
 Recomputing a chunk needs the KV of all chunks before it, a streamed chunk needs nothing: so recomputation takes the
 front and streaming the back. For a given encoding the meeting point that ends the load first is the one at which both
 sides end at about the same time. The plan takes the finest encoding whose best meeting point holds the target, or, when
-none does, the one that ends first.
+none does, the one that ends first. Objects are decoded one after the other beside all that: a link that is quicker than
+the decoder waits for it.
 """
 
 import math
@@ -82,8 +83,11 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
     start_s = state.elapsed_s + (0.0 if state.in_flight or state.flying_bytes else state.rtt_s)
     in_flight_s = forecast.arrival_s(start_s, state.link_bytes) if state.in_flight else state.elapsed_s
     compute_s = _compute_ends(state, chunks)
-    best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s)
+    # the deadline leaves out the decode of whatever ends last
+    last_s = min((transfer.decode_s for transfer in state.in_flight), default=0.0)
+    best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s, state.elapsed_s + state.decode_s - last_s)
     size_bytes: float = state.backlog_bytes
+    decoded_s = state.elapsed_s + state.decode_s
     gaps_s = 0.0
     for count in range(len(chunks) - 1, -1, -1):
         name = names[count]
@@ -91,11 +95,12 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
             gaps_s += chunks[count].recompute_s
             continue
         size_bytes += chunks[count].sizes_bytes[name]
-        arrived_s = forecast.arrival_s(start_s, size_bytes)
-        finish_s = max(compute_s[count], arrived_s) + gaps_s
+        streamed_s = max(forecast.arrival_s(start_s, size_bytes), decoded_s)
+        decoded_s += chunks[count].decode_s.get(name, 0.0)
+        finish_s = max(compute_s[count], streamed_s) + gaps_s
         if finish_s < best_s:
             best_count, best_s = count, finish_s
-        if arrived_s >= compute_s[count]:  # the two ends have met: from here on the link alone makes it later
+        if streamed_s >= compute_s[count]:  # the two ends have met: from here on the link alone makes it later
             break
     return Plan((None,) * best_count + tuple(names[best_count:]), best_s)
 

@@ -11,7 +11,7 @@ _PIECE_BYTES = 512
 class SlowLink:
     """Forwards connections to a port; towards the client, all together carry so many bytes a second.
 
-    A context manager. A server that is gone is a connection that breaks.
+    A context manager. A server that is gone is a connection that breaks. ``connections`` counts those made.
     """
 
     def __init__(self, port, bytes_per_s):
@@ -20,6 +20,7 @@ class SlowLink:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._line, self._free_s = threading.Lock(), 0.0
         self._sockets, self._threads = [self._listener], []
+        self.connections = 0
 
     def __enter__(self):
         self._start(self._accept)
@@ -45,6 +46,7 @@ class SlowLink:
             except OSError:
                 return
             self._sockets.append(client)
+            self.connections += 1
             try:
                 server = socket.create_connection(("127.0.0.1", self._port))
             except OSError:

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegen.controllers import ChunkOptions, InOrderController, Recompute, Stream, make_controller
+from cachegen.controllers import ChunkOptions, Decision, InOrderController, Recompute, Stream, make_controller
 from cachegen.controllers.plan import ConstantRate
 from cachegen.errors import InvalidInputError
 from cachegen.estimators import make_estimator
-from cachegen.load_session import CancelFetch, Fetch, LoadLimits, LoadSession, Prefill
+from cachegen.load_commands import CancelFetch, Fetch, LoadLimits, Prefill
+from cachegen.load_session import LoadSession
 
 LADDER = ["fine", "medium", "coarse"]
 SPECS = ["text", "fixed:fine", "fixed:coarse", "paper", "meet", "oracle"]
@@ -133,6 +134,38 @@ def test_every_load_ends_with_each_chunk_in_place_once(spec, count, limits, mish
     assert max(environment.cancelled.values()) <= 2
     sources = {fields["chunk"]: fields["action"] for event, fields in events if event == "decision"}
     assert session.chunk_sources == tuple(sources[index] for index in range(count))
+
+
+class Watcher:
+    """Streams everything and notes what it was told of decoding."""
+
+    encodings, estimator = ("fine",), "last-chunk"
+
+    def __init__(self):
+        self.decode_s = []
+
+    def decide(self, state):
+        self.decode_s.append(state.decode_s)
+        return Decision(state.remaining[0].index, Stream("fine"), {}, "") if state.may_fetch else None
+
+    def review(self, state):
+        return ()
+
+
+def test_controllers_know_how_much_is_still_to_be_decoded():
+    chunks = [ChunkOptions(index, 16, {"fine": 4000}, 0.3, {"fine": 0.5}) for index in range(6)]
+    watcher = Watcher()
+    session = LoadSession(chunks, watcher, make_estimator("last-chunk"), 9.0, log=lambda *_, **__: None)
+    assert [command.index for command in session.commands(0.0)] == [0, 1, 2]
+    assert watcher.decode_s == [0.0, 0.5, 1.0, 1.5]  # on their way
+    session.received(0, 4000, 0.1)
+    session.fetched(0, 0.1)
+    session.commands(0.2)
+    assert watcher.decode_s[4] == 1.5  # arrived, not decoded
+    before = list(watcher.decode_s)
+    session.decoded(0, 0.2, 0.3)
+    session.commands(0.4)
+    assert watcher.decode_s[len(before)] == before[-1] - 0.5
 
 
 def test_a_chunk_that_waits_to_be_recomputed_does_not_hold_up_the_one_it_waits_for():

@@ -18,13 +18,13 @@ def states(draw, missing=False):
     for index in range(draw(st.integers(1, 7))):
         sizes = sorted(draw(st.lists(st.integers(0, 10**7), min_size=3, max_size=3)), reverse=True)
         names = [name for name in LADDER if not (missing and draw(st.booleans()))]
-        chunks.append(
-            ChunkOptions(index, 16, {name: sizes[LADDER.index(name)] for name in names}, draw(st.floats(0, 3)))
-        )
+        decode_s = draw(st.dictionaries(st.sampled_from(LADDER), st.floats(0, 1)))
+        sizes_bytes = {name: sizes[LADDER.index(name)] for name in names}
+        chunks.append(ChunkOptions(index, 16, sizes_bytes, draw(st.floats(0, 3)), decode_s))
     elapsed_s = draw(st.floats(0, 5))
     flying = ()
     if draw(st.booleans()):
-        options = ChunkOptions(len(chunks), 16, {"fine": 10**6}, 1.0)
+        options = ChunkOptions(len(chunks), 16, {"fine": 10**6}, 1.0, {"fine": draw(st.floats(0, 1))})
         flying = (Transfer(len(chunks), "fine", 10**6, draw(st.integers(0, 10**6)), options),)
     return LoadState(
         elapsed_s=elapsed_s,
@@ -34,6 +34,7 @@ def states(draw, missing=False):
         in_flight=flying,
         rtt_s=draw(st.floats(0, 0.5)),
         compute_free_s=draw(st.floats(0, 10)),
+        decode_s=draw(st.floats(0, 2)) + sum(transfer.decode_s for transfer in flying),
     )
 
 
@@ -41,7 +42,8 @@ RATES = st.just(0.0) | st.floats(1e4, 1e9)
 
 
 def ends_s(state, names, rate_bps):
-    """When the load ends if chunks come as ``names`` says: one side computes, the other delivers; gaps come last."""
+    """When the load ends if chunks come as ``names`` says: one side computes, one delivers, one decodes all but the last
+    object; gaps come last."""
     front = next((place for place, name in enumerate(names) if name is not None), len(names))
     compute_s = max(state.elapsed_s, state.compute_free_s)
     compute_s += sum(chunk.recompute_s for chunk in state.remaining[:front])
@@ -50,12 +52,17 @@ def ends_s(state, names, rate_bps):
     size_bytes = state.backlog_bytes
     for chunk, name in zip(state.remaining, names, strict=True):
         size_bytes += 0 if name is None else chunk.sizes_bytes[name]
-    if not state.in_flight and all(name is None for name in names):
-        return compute_s
+    streamed = [(chunk, name) for chunk, name in zip(state.remaining, names, strict=True) if name is not None]
+    decodes_s = [transfer.decode_s for transfer in state.in_flight]
+    decodes_s += [chunk.decode_s.get(name, 0.0) for chunk, name in reversed(streamed)]
+    new_s = sum(decodes_s[len(state.in_flight) :])
+    decoded_s = state.elapsed_s + state.decode_s + new_s - (decodes_s[-1] if decodes_s else 0.0)
+    if not state.in_flight and not streamed:
+        return max(compute_s, decoded_s)
     link_s = state.elapsed_s + (0 if state.in_flight else state.rtt_s)
     if size_bytes:
         link_s += 8 * size_bytes / rate_bps if rate_bps else math.inf
-    return max(compute_s, link_s) + gaps_s
+    return max(compute_s, link_s, decoded_s) + gaps_s
 
 
 def splits(state, level):

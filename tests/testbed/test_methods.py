@@ -17,6 +17,15 @@ def test_every_encoding_is_a_method_of_its_own():
         assert (METHODS[encoding].encodings, METHODS[encoding].controller) == ((encoding,), f"fixed:{encoding}")
 
 
+def test_a_controllers_argument_goes_behind_a_colon():
+    method = make_method("transform-meet:0.5")
+    assert (method.name, method.controller) == ("transform-meet:0.5", "meet:0.5")
+    assert method.encodings == METHODS["transform-meet"].encodings
+    for wrong in ("transform-meet:2", "transform-meet:quick", "cachegen:1", "transform-oracle:1", "cachegen-0:1"):
+        with pytest.raises((InvalidInputError, UnknownNameError), match=wrong.partition(":")[2]):
+            make_method(wrong)
+
+
 def test_unknown_methods_are_refused_with_the_known_ones():
     with pytest.raises(UnknownNameError, match=r"text, .*transform, "):
         make_method("teleport")
