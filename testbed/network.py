@@ -3,6 +3,7 @@
 import json
 import statistics
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +22,11 @@ from testbed.kernel_probe import KernelSupport, probe_kernel
 from testbed.link_reader import LinkReader
 from testbed.link_settings import LinkSettings
 from testbed.netem import NetemDelay
-from testbed.offloads import set_joining, stop_segmenting, wait_for_joining
+from testbed.offloads import set_joining, stop_segmenting
 from testbed.relay_delay import RelayDelay
 from testbed.sampler import LinkReading
 from testbed.shaper import BURST_RULE, Shaper
+from testbed.steering import receive_beside_the_relay, relay_processor, wait_for_joining
 from testbed.topologies import TOPOLOGIES
 from testbed.topologies.wiring import Wiring
 from testbed.trace import RATE_FLOOR_MBPS
@@ -80,7 +82,7 @@ class EmulatedNetwork:
         self._shapers: list[Shaper] = []
         self._reader: LinkReader | None = None
         self._delay: DelayBackend | None = None
-        self._join_waits_ns: list[int] = []
+        self._steering: dict[str, Any] = {}
         self._net = _quiet_mininet()
         self._hosts = Hosts(self._net)
         try:
@@ -94,7 +96,7 @@ class EmulatedNetwork:
                 **asdict(self._link),
                 "backend": self._delay.name,
                 "delay_priority": self._delay.priority,
-                "join_wait_us": min(self._join_waits_ns, default=0) / 1e3,
+                "steering": self._steering,
                 "kernel_lacks": support.lacks,
                 **shaping,
                 **host_settings,
@@ -266,15 +268,24 @@ class EmulatedNetwork:
         ways = (self._link.down, self._link.up)
         if backend == NetemDelay.name:
             return NetemDelay(lambda argv: self._hosts.run(node, argv), interfaces, ways)
+        self._steering = self._steer(node, interfaces, joined=all(way.is_exact for way in ways))
+        return RelayDelay(lambda argv, **kw: self._hosts.popen(node, argv, **kw), interfaces, ways)
+
+    def _steer(self, node: str, interfaces: Sequence[str], *, joined: bool) -> dict[str, Any]:
+        """Make the relay's work small; return what of that was read back, for a kernel may not let us.
+
+        ``joined``: no frame is lost or delayed by itself.
+        """
+        steering: dict[str, Any] = {"relay_processor": relay_processor(), "segments_wait": [], "received_elsewhere": []}
         for host in self._hosts.names():
             for interface in self._hosts.interfaces(host):
                 stop_segmenting(self._hosts, host, interface)
-        # joined frames would be lost or delayed as one
-        exact = all(way.is_exact for way in ways)
+                if host != node:
+                    steering["received_elsewhere"].append(receive_beside_the_relay(self._hosts, host, interface))
         for interface in interfaces:
-            set_joining(self._hosts, node, interface, on=exact)
-            self._join_waits_ns.append(wait_for_joining(self._hosts, node, interface) if exact else 0)
-        return RelayDelay(lambda argv, **kw: self._hosts.popen(node, argv, **kw), interfaces, ways)
+            set_joining(self._hosts, node, interface, on=joined)
+            steering["segments_wait"].append(joined and wait_for_joining(self._hosts, node, interface))
+        return steering
 
 
 def _quiet_mininet() -> Any:

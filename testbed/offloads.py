@@ -11,13 +11,6 @@ from testbed.netlink import network_namespace
 
 SIOCETHTOOL = 0x8946
 ETHTOOL_GTSO, ETHTOOL_STSO, ETHTOOL_GGRO, ETHTOOL_SGRO = 0x1E, 0x1F, 0x2B, 0x2C
-# So long a segment waits for others to join it. At 500 Mbit/s it saves the relay nineteen frames of twenty; a round
-# trip of TCP takes twice as much longer.
-JOIN_WAIT_NS = 100_000
-# sysfs shows the interfaces of the namespace that it was mounted in; this mount is gone when the command ends
-_WRITE_AND_READ = (
-    'mount -t sysfs sysfs /tmp && cd "/tmp/class/net/$1" && echo "$2" > gro_flush_timeout && cat gro_flush_timeout'
-)
 _VALUE = struct.Struct("=II")  # struct ethtool_value: command, data
 _IFREQ = struct.Struct("=16sQ8x")  # struct ifreq: name, pointer to the value
 
@@ -34,21 +27,6 @@ def set_joining(hosts: Hosts, host: str, interface: str, on: bool) -> None:
         The kernel refused, or did something else.
     """
     _switch(hosts, host, interface, "receive offload", (ETHTOOL_SGRO, ETHTOOL_GGRO), on)
-
-
-def wait_for_joining(hosts: Hosts, host: str, interface: str) -> int:
-    """Let TCP segments wait a moment at an interface for others to be joined with.
-
-    Returns
-    -------
-    int
-        How long, in nanoseconds; 0 where the kernel does not let us, as in most containers.
-    """
-    command = ["unshare", "--mount", "sh", "-c", _WRITE_AND_READ, "sh", interface, str(JOIN_WAIT_NS)]
-    try:
-        return int(hosts.run(host, command))
-    except (LinkError, ValueError):
-        return 0
 
 
 def stop_segmenting(hosts: Hosts, host: str, interface: str) -> None:

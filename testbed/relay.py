@@ -25,6 +25,7 @@ from testbed.delay import WAY_NAMES
 from testbed.link_settings import Way
 from testbed.loss import LossProcess
 from testbed.priority import raise_priority
+from testbed.steering import relay_processor
 
 SOL_PACKET, PACKET_STATISTICS, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 6, 15, 23
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
@@ -199,6 +200,8 @@ def main() -> None:
     args = parser.parse_args()
     ways = [Way(**way) for way in json.loads(args.ways)]
     relay = Relay(args.interface_a, args.interface_b, ways, sys.stdin.fileno())
+    if (processor := relay_processor()) is not None:
+        os.sched_setaffinity(0, {processor})
     # an ordinary thread's timers may fire 50 us late
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     # no reference cycles are made here, and a collection would hold frames up

@@ -17,6 +17,7 @@ from testbed.arguments import ROOT
 from testbed.errors import IsolationError
 from testbed.isolation import can_isolate, interrupt_on_supervisor_exit, is_isolated, run_isolated
 from testbed.ownership import give_back
+from testbed.selftest.summary import words_on_time
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def _measure(options: argparse.Namespace) -> int:
     summary = trusted_rates(figures)
     missed = [line.what for line in lines if not line.is_right]
     notes = disturbed(lines)
-    _say(summary, missed, notes)
+    _say(summary, figures, missed, notes)
     result = {
         **describe_environment(sys.argv, ("mininet",)),
         "verdict": "MISSED" if missed else "MET",
@@ -84,10 +85,16 @@ def _measure(options: argparse.Namespace) -> int:
     return 3 if missed else 0
 
 
-def _say(summary: Sequence[dict[str, Any]], missed: Sequence[str], notes: Sequence[str]) -> None:
+def _say(
+    summary: Sequence[dict[str, Any]],
+    figures: Sequence[dict[str, Any]],
+    missed: Sequence[str],
+    notes: Sequence[str],
+) -> None:
     sys.stdout.write("\nOn this machine results can be trusted within these limits (1 % per 100 ms):\n")
     for trusted in summary:
         sys.stdout.write(f"  {trusted['flow']:<6} {trusted['words']}\n")
+    sys.stdout.write(f"  {words_on_time(figures)}\n")
     for note in notes:
         sys.stdout.write(f"measured beside other work: {note}\n")
     sys.stdout.write(f"missed: {'; '.join(missed)}\n" if missed else "every demand is met\n")

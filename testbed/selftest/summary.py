@@ -44,6 +44,14 @@ def trusted_rates(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_trusted(flow, [one for one in rated if one["flow"] == flow]) for flow in flows]
 
 
+def words_on_time(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return how late the steps of a trace and the frames behind the relay were, at the worst of all links measured."""
+    rated = [one for one in figures if "busy_tenths" in one]
+    steps_ms = max((one["step_late_p99_ms"] for one in rated), default=0.0)
+    frames_ms = max((one["relay_late_p99_ms"] or 0.0 for one in rated), default=0.0)
+    return f"steps of the trace at most {steps_ms:.1f} ms late, delayed frames {frames_ms:.1f} ms (99th percentiles)"
+
+
 def _trusted(flow: str, rated: list[Mapping[str, Any]]) -> dict[str, Any]:
     constant = sorted((one for one in rated if one["shape"] == "constant"), key=lambda one: one["mbps"])
     # the longest row of neighbours that were all exact

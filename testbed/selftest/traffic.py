@@ -13,6 +13,9 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+
+from testbed.steering import relay_processor
 
 PORT = 9100
 PIECE_BYTES = 1 << 16
@@ -20,6 +23,8 @@ PIECE_BYTES = 1 << 16
 DATAGRAM_BYTES = 8 * 1480 - 8
 SO_SNDBUFFORCE = 32
 CONNECT_TIMEOUT_S = 20.0
+# As many as a load may have on their way
+CONNECTIONS = 8
 NICE = -20
 
 
@@ -54,8 +59,15 @@ def send(kind: str, address: str, duration_s: float, buffer_bytes: int) -> None:
             target.connect((address, PORT))
             _send_until(end_s, target, bytes(DATAGRAM_BYTES))
         return
+    # no single one fills a fast link: the kernel lets each put but a millisecond's worth into the queue
+    with ThreadPoolExecutor(CONNECTIONS) as senders:
+        for sender in [senders.submit(_send_by_tcp, kind, address, end_s) for _ in range(CONNECTIONS)]:
+            sender.result()
+
+
+def _send_by_tcp(congestion_control: str, address: str, end_s: float) -> None:
     with socket.create_connection((address, PORT), CONNECT_TIMEOUT_S) as target:
-        target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, kind.encode())
+        target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
         _send_until(end_s, target, bytes(PIECE_BYTES))
 
 
@@ -81,6 +93,8 @@ def main() -> None:
     # it is the link that is measured, not how soon its users get a processor; behind the relay all the same
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    if (kept := relay_processor()) is not None:
+        os.sched_setaffinity(0, os.sched_getaffinity(0) - {kept})
     role, *values = sys.argv[1:]
     if role == "sink":
         sink()

@@ -42,8 +42,8 @@ RATES = st.just(0.0) | st.floats(1e4, 1e9)
 
 
 def ends_s(state, names, rate_bps):
-    """When the load ends if chunks come as ``names`` says: one side computes, one delivers, one decodes all but the last
-    object; gaps come last."""
+    """When the load ends if chunks come as ``names`` says: computing, delivery and the decoding of all but the last
+    object go on side by side; gaps come last."""
     front = next((place for place, name in enumerate(names) if name is not None), len(names))
     compute_s = max(state.elapsed_s, state.compute_free_s)
     compute_s += sum(chunk.recompute_s for chunk in state.remaining[:front])

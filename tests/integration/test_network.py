@@ -52,6 +52,11 @@ def test_long_flow_gets_the_trace_and_the_settings_say_how():
     settings = found["settings"]
     assert settings["backend"] == ("relay" if "netem" in settings["kernel_lacks"] else "netem")
     assert (settings["gso_max_segs"], settings["queue_bytes"]) == (1, 384 * 1024)
+    if settings["backend"] == "relay" and os.access("/sys/class/net/lo/gro_flush_timeout", os.W_OK):
+        steering = settings["steering"]
+        assert steering["segments_wait"] == [True, True]
+        several = len(os.sched_getaffinity(0)) > 1
+        assert steering["received_elsewhere"] == [several, several]
     assert sum(found["report"]["drops"].values()) == 0
 
 

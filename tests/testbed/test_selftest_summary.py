@@ -4,7 +4,7 @@ import pytest
 
 from testbed.link_account import LinkRow
 from testbed.selftest.cases import FLOWS, lte, outages, rate_cases, steps
-from testbed.selftest.summary import tenth_errors, trusted_rates
+from testbed.selftest.summary import tenth_errors, trusted_rates, words_on_time
 from testbed.trace import load_trace
 
 
@@ -26,6 +26,12 @@ def test_a_flow_that_was_never_exact_is_said_to_be_so():
 
     assert [one["mbps"] for one in found] == [None, [5, 5]]
     assert found[0]["words"] == "no rate was exact"
+
+
+def test_lateness_is_the_worst_of_all_links():
+    late = [{"busy_tenths": 9, "step_late_p99_ms": 1.0, "relay_late_p99_ms": None}, {"errors_ms": {}}]
+    late.append({"busy_tenths": 0, "step_late_p99_ms": 0.4, "relay_late_p99_ms": 2.5})
+    assert "at most 1.0 ms late, delayed frames 2.5 ms" in words_on_time(late)
 
 
 def test_cases_cover_every_flow_from_one_to_a_thousand_mbps_over_three_shapes():
