@@ -49,7 +49,7 @@ class Measure:
     margin : float
         Smallest change that matters, on the scale of ``change``.
     clusters : int
-        Places of the trace that say something of it.
+        Places of the trace, or batches, that say something of it.
     p_value : float or None
         That nothing changed, two-sided. None, as the intervals, where the figures are exact.
     interval, equivalence_interval : tuple of float or None
