@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from synthetic_runs import draw_rows, edit_json, make_row, slower, write_run
 
-from testbed.compare.__main__ import main
+from testbed.compare.__main__ import main, parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -336,7 +336,22 @@ def test_a_margin_without_its_unit_is_a_usage_error(flag, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["a", "b", flag])
     assert caught.value.code == 2
-    assert repr(flag.split("=")[1]) in capsys.readouterr().err
+    text = capsys.readouterr().err
+    unit = "%" if flag.startswith("--ttft") else "pp"
+    assert (
+        f"{flag.split('=')[1]!r} is not a number above 0 and below 100 with its unit: write 2{unit} or '2 {unit}'"
+        in text
+    )
+
+
+def test_a_margin_may_stand_apart_from_its_unit_and_the_usage_shows_how_it_is_written(capsys):
+    options = parse_arguments(["a", "b", "--margin", "2.5 pp", "--ttft-margin", "7 %", "--agreement-margin", "3pp"])
+    assert (options.margin, options.ttft_margin, options.agreement_margin) == pytest.approx((0.025, 0.07, 0.03))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert "[--margin 2pp] [--ttft-margin 5%]" in " ".join(text.split())
+    assert "%%" not in text
 
 
 def test_junit_fails_what_regressed_and_skips_what_is_open(compare, tmp_path):
