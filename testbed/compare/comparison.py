@@ -208,7 +208,8 @@ def _notes(scenarios: Sequence[Scenario], is_virtual: bool, is_same: bool) -> li
         return notes
     if is_same:
         notes.append(
-            "every TTFT of NEW equals that of BASE to the last digit: this is one measurement, compared with itself"
+            "every TTFT of NEW equals that of BASE to the last digit: this is one measurement, compared with itself, "
+            "and says nothing of what two measurements of the same code would be called"
         )
     elif any(_is_apart(scenario) for scenario in scenarios):
         notes.append(

@@ -174,10 +174,12 @@ def test_a_scenario_is_named_by_what_tells_it_from_the_others(compare, tmp_path)
 
 
 def test_one_measurement_compared_with_itself_is_equal_and_says_so(compare, tmp_path):
-    run = write_run(tmp_path / "runs", draw_rows("a", 6))
+    run = write_run(tmp_path / "runs", draw_rows("a", 3))
     status, document, text = compare(run, run)
     assert (status, document["verdict"], document["exact"]) == (0, "EQUIVALENT", True)
     assert "this is one measurement, compared with itself" in text
+    assert "says nothing of what two measurements of the same code would be called" in text
+    assert compare(run, draw_rows("b", 3))[1]["verdict"] == "INCONCLUSIVE"
 
 
 def test_the_virtual_tier_is_exact(compare, tmp_path):
