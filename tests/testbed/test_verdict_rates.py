@@ -5,7 +5,7 @@ import pytest
 from bench.verdict_rates import Setting, bootstrap_alarms, draw_verdicts, false_equivalences, is_alarm, share
 from testbed.compare.rules import Verdict
 
-# At a rate of 5 % more than 11 in 100 come once in 200 times; the seeds are fixed.
+# At a rate of 5 % more than 11 in 100 come once in 200 times. Each test names its seed, so it always draws the same.
 COUNT, ALLOWED_AT_5_PERCENT = 100, 11 / 100
 
 
