@@ -57,6 +57,29 @@ def test_a_script_can_be_executed_and_is_bash(path):
     subprocess.run(["bash", "-n", path], check=True)
 
 
+def test_every_comparison_keeps_its_runs_and_all_its_reports_whatever_comes_of_it():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    names = []
+    for script in (".ci/compare", ".ci/compare-virtual"):
+        [(job, words)] = [
+            (job, shlex.split(step["run"]))
+            for job in jobs.values()
+            for step in job["steps"]
+            if step.get("run", "").startswith(f"{script} ")
+        ]
+        folder = words[2]
+        flags = dict(zip(words[3::2], words[4::2], strict=True))
+        assert set(flags) == {"--markdown", "--junit", "--json"}
+        assert {str(Path(path).parent) for path in flags.values()} == {folder}
+        [keep] = [step for step in job["steps"] if step.get("uses", "").startswith("actions/upload-artifact@")]
+        assert (keep["if"], keep["with"]["path"]) == ("always()", folder)
+        names.append(keep["with"]["name"])
+        [show] = [step for step in job["steps"] if "$GITHUB_STEP_SUMMARY" in step.get("run", "")]
+        assert show["if"] == "always()"
+        assert flags["--markdown"] in show["run"]
+    assert len(set(names)) == 2
+
+
 def test_the_comparing_script_uses_flags_that_exist():
     script = (ROOT / ".ci/compare").read_text().replace("\\\n", " ")
     [run] = re.findall(r"testbed/run\.py\" (.*) \|\|", script)

@@ -50,7 +50,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     rules.add_argument(
         "--margin", type=_unit("pp"), default=0.02, metavar="2pp", help="smallest change of violation rate"
     )
-    rules.add_argument("--ttft-margin", type=_unit("%"), default=0.05, metavar="5%%", help="smallest change of TTFT")
+    rules.add_argument("--ttft-margin", type=_unit("%"), default=0.05, metavar="5%", help="smallest change of TTFT")
     rules.add_argument(
         "--agreement-margin", type=_unit("pp"), default=0.01, metavar="1pp", help="smallest change of agreement"
     )
@@ -85,9 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _unit(unit: str) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        found = re.fullmatch(rf"(\d+(?:\.\d+)?){re.escape(unit)}", text)
+        found = re.fullmatch(rf"(\d+(?:\.\d+)?) ?{re.escape(unit)}", text)
         if found is None or not 0 < float(found[1]) < 100:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0 and below 100, 2{unit} say")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a number above 0 and below 100 with its unit: write 2{unit} or '2 {unit}'"
+            )
         return float(found[1]) / 100
 
     return parse

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from testbed.compare.measures import Margins, measure_all, waited_ms, with_first_token
 from testbed.compare.pairs import Cluster, Pair, methods_of, pair_up
 from testbed.compare.rules import Finding, Verdict, decide, verdict_of_all, verdict_of_method
-from testbed.compare.runs import VIRTUAL, Run
+from testbed.compare.runs import SEQUENTIAL, VIRTUAL, Run
 from testbed.compare.scenarios import Scenario, machine_notes, match_scenarios, setting_notes
 from testbed.compare.steadiness import Wander, by_turn, find_wander
 from testbed.errors import IncomparableError
@@ -14,7 +14,7 @@ from testbed.metrics import STAGES
 from testbed.stats import NO_INTERVAL, Interval, percentile_ratio
 
 _WORST_SHOWN = 5
-PLACES, RUNS = "places of the trace", "pairs of runs"
+PLACES, BATCHES, RUNS = "places of the trace", "batches", "pairs of runs"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Cell:
     pairs, clusters : int
         Requests compared, and how many independent ones they are worth at the least.
     unit : str
-        What a cluster is: a place of the trace, or on an unsteady machine a pair of runs.
+        What a cluster is: a place of the trace with one request or a batch, or on an unsteady machine a pair of runs.
     p95_ratio, p95_interval : float or None, interval
         95th percentile of TTFT, NEW over BASE, with its 95 % bootstrap interval. No verdict rests on it.
     stage_changes_ms : dict
@@ -111,7 +111,7 @@ def compare_runs(base: Sequence[Run], new: Sequence[Run], margins: Margins) -> C
             method,
             clusters,
             [next(findings) for _ in measures],
-            RUNS if scenario.name in wanders else PLACES,
+            RUNS if scenario.name in wanders else _unit(scenario),
         )
         for (scenario, method, clusters), measures in zip(entries, measured, strict=True)
     ]
@@ -138,11 +138,15 @@ def _find_wanders(entries: Sequence[tuple[Scenario, str, list[Cluster]]], margin
     return {name: wander for name, wander in found.items() if wander is not None}
 
 
+def _unit(scenario: Scenario) -> str:
+    return PLACES if all(run.arrivals == SEQUENTIAL for run in scenario.base) else BATCHES
+
+
 def _wander_note(entry: tuple[str, Wander]) -> str:
     name, wander = entry
     return (
         f"{name}: TTFT of NEW against BASE went from {wander.low:+.1%} to {wander.high:+.1%} about its median in the "
-        "course of the runs: the machine was not steady. Pairs of runs are counted instead of places of the trace; "
+        "course of the runs: the machine was not steady. Pairs of runs are counted instead of what they served; "
         "measure again on a machine without other work"
     )
 
@@ -204,7 +208,8 @@ def _notes(scenarios: Sequence[Scenario], is_virtual: bool, is_same: bool) -> li
         return notes
     if is_same:
         notes.append(
-            "every TTFT of NEW equals that of BASE to the last digit: this is one measurement, compared with itself"
+            "every TTFT of NEW equals that of BASE to the last digit: this is one measurement, compared with itself, "
+            "and says nothing of what two measurements of the same code would be called"
         )
     elif any(_is_apart(scenario) for scenario in scenarios):
         notes.append(

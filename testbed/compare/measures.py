@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Measure:
     margin : float
         Smallest change that matters, on the scale of ``change``.
     clusters : int
-        Places of the trace that say something of it.
+        Places of the trace, or batches, that say something of it.
     p_value : float or None
         That nothing changed, two-sided. None, as the intervals, where the figures are exact.
     interval, equivalence_interval : tuple of float or None
@@ -157,13 +158,13 @@ def _continuous(
     base: float,
     new: float,
 ) -> Measure:
-    differences = [float(np.mean([new - base for base, new in cluster])) for cluster in clusters]
+    differences = [fmean(new - base for base, new in cluster) for cluster in clusters]
     means = None if is_exact else SubsetMeans(differences)
     return Measure(
         name=name,
         base=base,
         new=new,
-        change=float(np.mean(differences)),
+        change=fmean(differences),
         worse_sign=worse_sign,
         margin=margin,
         clusters=len(clusters),
@@ -176,7 +177,7 @@ def _continuous(
 
 def _side_means(clusters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float]:
     """Mean of each side; every cluster weighs the same, as in the change."""
-    base, new = (float(np.mean([np.mean([pair[side] for pair in cluster]) for cluster in clusters])) for side in (0, 1))
+    base, new = (fmean(fmean(pair[side] for pair in cluster) for cluster in clusters) for side in (0, 1))
     return base, new
 
 

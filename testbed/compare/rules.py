@@ -34,7 +34,7 @@ class Finding:
     adjusted_p : float or None
         By Holm over all tests of the comparison; None where figures are exact.
     more_clusters : int
-        How many further places of the trace a verdict needs, about; 0 if there is one.
+        How many further clusters a verdict needs, about; 0 if there is one.
     """
 
     measure: Measure

@@ -11,6 +11,7 @@ from testbed.request_rows import read_requests
 from testbed.run_text import read_object
 
 WALL_CLOCK, VIRTUAL = "wall-clock", "virtual"
+SEQUENTIAL, CLOSED = "sequential", "closed"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,15 @@ class Run:
     def tier(self) -> str:
         """``virtual`` where link and costs were modelled and every figure repeats to the last digit."""
         return str(self.config.get("tier", WALL_CLOCK))
+
+    @property
+    def arrivals(self) -> str:
+        """Name of the pattern, see ``testbed.arrivals``; runs older than these served one request after the other."""
+        return str(self.config.get("arrivals", SEQUENTIAL)).partition(":")[0]
+
+    def batch_of(self, row: RequestRow) -> int:
+        """Batch of a request: of those that are served one after the other, each is one."""
+        return row.request if self.arrivals == SEQUENTIAL else row.batch
 
     @property
     def commit(self) -> str | None:

@@ -4,15 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import median
+from statistics import fmean, median
 
 from scipy import stats
 
-from testbed.compare.pairs import Cluster, Pair
+from testbed.compare.pairs import Cluster
 
 # A steady machine is called unsteady once in a hundred comparisons.
 _ALPHA = 0.01
 _LEAST_VALUES = 3
+
+# a pair of runs, and which half of it
+_Half = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,16 @@ def find_wander(methods: Sequence[Sequence[Cluster]], margin: float) -> Wander |
     Parameters
     ----------
     methods : sequence of sequence of Cluster
-        Of one scenario, by method.
+        Of one scenario, by method. Pairs of one cluster in one half of a run count once, by their mean.
     margin : float
         Smallest change of TTFT that matters, as a share: medians nearer to each other harm no verdict.
     """
-    halves: dict[tuple[int, int], list[float]] = {}
+    halves: dict[_Half, list[float]] = {}
     for clusters in methods:
-        ratios = _ratios(clusters)
+        ratios = [found for cluster in clusters for found in _ratios(cluster).items()]
         centre = median(ratio for _, ratio in ratios) if ratios else 0.0
-        for pair, ratio in ratios:
-            halves.setdefault((pair.turn, pair.half), []).append(ratio - centre)
+        for half, ratio in ratios:
+            halves.setdefault(half, []).append(ratio - centre)
     groups = [values for values in halves.values() if len(values) >= _LEAST_VALUES]
     medians = [median(values) for values in groups]
     if len(groups) < 2 or max(medians) - min(medians) < math.log1p(margin):
@@ -58,10 +61,10 @@ def by_turn(clusters: Sequence[Cluster]) -> list[Cluster]:
     return [tuple(of_turn) for _, of_turn in groupby(pairs, key=lambda pair: pair.turn)]
 
 
-def _ratios(clusters: Sequence[Cluster]) -> list[tuple[Pair, float]]:
-    return [
-        (pair, math.log(pair.new.ttft_ms / pair.base.ttft_ms))
-        for cluster in clusters
-        for pair in cluster
-        if pair.base.ttft_ms is not None and pair.new.ttft_ms is not None
-    ]
+def _ratios(cluster: Cluster) -> dict[_Half, float]:
+    """Mean logarithm of the TTFT ratio in each half run: requests of one batch share its mood."""
+    found: dict[_Half, list[float]] = {}
+    for pair in cluster:
+        if pair.base.ttft_ms is not None and pair.new.ttft_ms is not None:
+            found.setdefault((pair.turn, pair.half), []).append(math.log(pair.new.ttft_ms / pair.base.ttft_ms))
+    return {half: fmean(ratios) for half, ratios in found.items()}

@@ -3,11 +3,22 @@
 import math
 from collections.abc import Sequence
 
-from testbed.compare.comparison import RUNS, Cell, Comparison
+from testbed.compare.comparison import BATCHES, PLACES, RUNS, Cell, Comparison
 from testbed.compare.measures import Measure
 from testbed.compare.rules import Finding, Verdict
 
 LABELS = {"violations": "SLO violations", "ttft": "TTFT", "agreement": "agreement"}
+_ONE = {PLACES: "place of the trace", BATCHES: "batch", RUNS: "pair of runs"}
+# what a verdict needs more of
+_MORE = {
+    PLACES: ("more pairs, at further places of the trace", ""),
+    BATCHES: (
+        "more batches",
+        ": requests of one batch share link and host, so they count once; run both sides with further seeds, one "
+        "--seed after the other",
+    ),
+    RUNS: ("more pairs of runs, or a steady machine", ""),
+}
 
 
 def headline(comparison: Comparison) -> str:
@@ -64,10 +75,14 @@ def reason(finding: Finding, unit: str) -> str:
         return f"{label} within {margin}: {seen}"
     if finding.verdict is Verdict.INCONCLUSIVE:
         size = "no less than" if abs(measure.change) >= measure.margin else "less than"
-        return f"{label} {seen}: {size} {margin} so far, and {measure.clusters} {unit} do not settle it"
+        return f"{label} {seen}: {size} {margin} so far, and {_unsettled(measure.clusters, unit)}"
     word = "worse" if finding.verdict is Verdict.REGRESSED else "better"
     test = "" if finding.adjusted_p is None else f", p {p_value(finding)}"
     return f"{label} {word}: {seen}{test}, margin {margin}"
+
+
+def _unsettled(clusters: int, unit: str) -> str:
+    return f"1 {_ONE[unit]} does not settle it" if clusters == 1 else f"{clusters} {unit} do not settle it"
 
 
 def reasons(cell: Cell) -> list[str]:
@@ -77,9 +92,8 @@ def reasons(cell: Cell) -> list[str]:
     if "ttft" not in {finding.measure.name for finding in cell.findings}:
         found.append("no request came to a first token on either side")
     if cell.more_clusters:
-        what = "pairs of runs, or a steady machine" if cell.unit == RUNS else f"pairs, at further {cell.unit}"
-        total = cell.clusters + cell.more_clusters
-        found.append(f"a verdict needs about {cell.more_clusters} more {what} ({total} in all)")
+        (what, how), total = _MORE[cell.unit], cell.clusters + cell.more_clusters
+        found.append(f"a verdict needs about {cell.more_clusters} {what} ({total} in all){how}")
     return found
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from synthetic_runs import draw_rows, edit_json, make_row, slower, write_run
 
-from testbed.compare.__main__ import main
+from testbed.compare.__main__ import main, parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,10 +174,12 @@ def test_a_scenario_is_named_by_what_tells_it_from_the_others(compare, tmp_path)
 
 
 def test_one_measurement_compared_with_itself_is_equal_and_says_so(compare, tmp_path):
-    run = write_run(tmp_path / "runs", draw_rows("a", 6))
+    run = write_run(tmp_path / "runs", draw_rows("a", 3))
     status, document, text = compare(run, run)
     assert (status, document["verdict"], document["exact"]) == (0, "EQUIVALENT", True)
     assert "this is one measurement, compared with itself" in text
+    assert "says nothing of what two measurements of the same code would be called" in text
+    assert compare(run, draw_rows("b", 3))[1]["verdict"] == "INCONCLUSIVE"
 
 
 def test_the_virtual_tier_is_exact(compare, tmp_path):
@@ -336,7 +338,22 @@ def test_a_margin_without_its_unit_is_a_usage_error(flag, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["a", "b", flag])
     assert caught.value.code == 2
-    assert repr(flag.split("=")[1]) in capsys.readouterr().err
+    text = capsys.readouterr().err
+    unit = "%" if flag.startswith("--ttft") else "pp"
+    assert (
+        f"{flag.split('=')[1]!r} is not a number above 0 and below 100 with its unit: write 2{unit} or '2 {unit}'"
+        in text
+    )
+
+
+def test_a_margin_may_stand_apart_from_its_unit_and_the_usage_shows_how_it_is_written(capsys):
+    options = parse_arguments(["a", "b", "--margin", "2.5 pp", "--ttft-margin", "7 %", "--agreement-margin", "3pp"])
+    assert (options.margin, options.ttft_margin, options.agreement_margin) == pytest.approx((0.025, 0.07, 0.03))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert "[--margin 2pp] [--ttft-margin 5%]" in " ".join(text.split())
+    assert "%%" not in text
 
 
 def test_junit_fails_what_regressed_and_skips_what_is_open(compare, tmp_path):

@@ -1,6 +1,7 @@
 """An unsteady machine is told from changed code."""
 
 import random
+from dataclasses import replace
 
 from synthetic_runs import make_row
 
@@ -42,6 +43,25 @@ def test_a_steady_machine_is_seldom_called_unsteady():
     found = [find_wander([clusters(lambda turn, half: 1.0, seed=seed)], 0.0001) for seed in range(300)]
     # of 300 at 1 %, more than 9 come once in a thousand
     assert sum(wander is not None for wander in found) <= 9
+
+
+def test_batches_that_have_moods_are_no_unsteady_machine():
+    found = []
+    for seed in range(100):
+        rng = random.Random(seed)
+        batches = [clusters(lambda turn, half: 1.0, turns=1, seed=rng.random()) for _ in range(12)]
+        moods = [rng.lognormvariate(0, 0.1) for _ in batches]
+        # all of a batch lies in one half of the run
+        served = [
+            tuple(
+                Pair(pair.base, replace(pair.new, ttft_ms=pair.new.ttft_ms * mood), 0, int(number >= 6))
+                for (pair,) in batch
+            )
+            for number, (batch, mood) in enumerate(zip(batches, moods, strict=True))
+        ]
+        found.append(find_wander([served], 0.0001))
+    # of 100 at 1 %, more than 5 come once in a thousand
+    assert sum(wander is not None for wander in found) <= 5
 
 
 def test_requests_without_a_first_token_say_nothing_of_the_machine():
