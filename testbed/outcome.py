@@ -108,20 +108,17 @@ class RunRecord:
 
     def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:
         for rows, log in self._batches:
-            # a link that several share is nobody's own
-            request = rows[0].request if len(rows) == 1 else None
             for tenth in link_rows(samples, log, self._config.link.counted_delay_s):
-                yield {"request": request, "method": rows[0].method, "batch": rows[0].batch, **asdict(tenth)}
+                yield {**_owner(rows), **asdict(tenth)}
 
     def _replays(self) -> dict[str, Any]:
-        """When each request's replay was where, on the clock of the captures' stamps."""
+        """When each batch's replay was where, on the clock of the captures' stamps."""
         offset_s = time.time() - time.monotonic()
         return {
             "clock": "seconds since 1970, as in the captures",
             "replays": [
                 {
-                    "request": rows[0].request,
-                    "method": rows[0].method,
+                    **_owner(rows),
                     "start_s": log.origin_s + offset_s,
                     "end_s": log.stopped_s + offset_s,
                     "trace_offset_s": log.offset_s,
@@ -175,3 +172,9 @@ class RunRecord:
             delay_report=self.delay_report,
             cpu=self.cpu,
         )
+
+
+def _owner(rows: list[RequestRow]) -> dict[str, Any]:
+    """Whose a replay is: a batch's; a link that several requests share is no one request's own."""
+    request = rows[0].request if len(rows) == 1 else None
+    return {"request": request, "batch": rows[0].batch, "method": rows[0].method}

@@ -174,3 +174,13 @@ def test_the_script_has_every_request_with_its_link(tmp_path):
     assert set(link["delivered_mbps"]) == {10.0}
     assert len(link["edges_s"]) == len(link["capacity_mbps"]) + 1
     assert not re.search(r"[<>]", page.scripts[0])
+
+
+def test_the_link_of_a_batch_stands_on_the_time_axis_of_each_of_its_requests(tmp_path):
+    rows = [served(0, "text", 1000.0, batch=0), served(1, "text", 1000.0, batch=0, arrival_s=0.55)]
+    page = Page(render_page(read_run(write_run(tmp_path, rows))))
+    first, second = json.loads(page.scripts[0])["requests"]
+    # in tenths from the batch's beginning, up to the end of the chart, a little after the SLO of 1.5 s
+    assert first["link"]["edges_s"] == pytest.approx([0.1 * place for place in range(17)])
+    assert second["link"]["edges_s"] == pytest.approx([0.0, *(0.05 + 0.1 * place for place in range(15))])
+    assert first["shared_with"] == second["shared_with"] == 1
