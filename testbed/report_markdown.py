@@ -74,16 +74,27 @@ def _scores(summary: dict[str, Any]) -> list[str]:
 
 
 def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    contexts = manifest["inference"]["contexts"]
-    lengths = sorted(context["tokens"] for context in contexts)
-    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
     return (
-        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
-        f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
-        f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
+        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {_model(summary, manifest)}. "
+        f"{_contexts(manifest, config)} in chunks of {config['chunk_tokens']}; "
         f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
         "place in the trace, the same for every method."
     )
+
+
+def _model(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    # no model runs in a virtual run: it has its costs alone
+    model = manifest.get("inference", {}).get("model")
+    return f"{summary['model']} ({model['dtype']} on {model['device']})" if model else str(summary["model"])
+
+
+def _contexts(manifest: dict[str, Any], config: dict[str, Any]) -> str:
+    contexts = manifest.get("inference", {}).get("contexts")
+    if not contexts:
+        return f"Contexts of {config['context_tokens']} tokens"
+    lengths = sorted(context["tokens"] for context in contexts)
+    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
+    return f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens"
 
 
 def _stage_table(summary: dict[str, Any]) -> str:
@@ -108,7 +119,9 @@ def _level_table(summary: dict[str, Any]) -> str:
 
 
 def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
-    link, network = summary["link"], manifest["network"]
+    link, network = summary["link"], manifest.get("network")
+    if not link or not network:
+        return "No link was measured."
     lacks = ", ".join(network["kernel_lacks"]) or "nothing that a link needs"
     error = (
         "the link was never busy for long enough to compare bytes with the trace"
@@ -124,15 +137,27 @@ def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 
 def _provenance(manifest: dict[str, Any]) -> str:
-    git, host = manifest["git"], manifest["host"]
-    commit = git["commit"] or "no git"
-    return (
-        f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}, "
-        f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}. "
-        "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
-        "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
-        "charts, and each request on a time axis: `report.html`."
+    return " ".join(
+        [
+            *_origin(manifest),
+            "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
+            "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
+            "charts, and each request on a time axis: `report.html`.",
+        ]
     )
+
+
+def _origin(manifest: dict[str, Any]) -> list[str]:
+    """Code, moment and machine of a run, or the costs of a virtual one, which has neither."""
+    facts = []
+    if git := manifest.get("git"):
+        commit = git["commit"] or "no git"
+        facts.append(f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}")
+    if host := manifest.get("host"):
+        facts.append(f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}")
+    if costs := manifest.get("costs"):
+        facts.append(f"Costs of computing from `{costs['file']}` (SHA-256 {costs['sha256']})")
+    return [f"{', '.join(facts)}."] if facts else []
 
 
 def _markdown_table(headings: list[str], rows: list[list[str]]) -> str:

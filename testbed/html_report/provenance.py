@@ -87,12 +87,12 @@ def provenance(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[t
     """Return label and text of what a reader needs to make the run again; what is not recorded is left out."""
     git, host = manifest.get("git", {}), manifest.get("host", {})
     inference, trace = manifest.get("inference", {}), manifest.get("trace", {})
-    model, network = inference.get("model", {}), manifest.get("network", {})
+    model, network, costs = inference.get("model", {}), manifest.get("network", {}), manifest.get("costs", {})
     dirty = ", with uncommitted changes" if git.get("dirty") else ""
     facts = [
         ("command", shlex.join(map(str, manifest.get("command", [])))),
         ("started", manifest.get("started_utc")),
-        ("commit", f"{git.get('commit') or 'no git'}{dirty}"),
+        ("commit", f"{git.get('commit') or 'no git'}{dirty}" if git else None),
         ("machine", _join(host.get("cpu"), _unit(host.get("cores"), "cores"), _memory(host.get("memory_bytes")))),
         ("software", _join(_named("Linux", host.get("kernel")), _named("Python", manifest.get("python")))),
         ("packages", ", ".join(f"{name} {version}" for name, version in manifest.get("packages", {}).items())),
@@ -100,6 +100,7 @@ def provenance(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[t
         ("model fingerprint", model.get("fingerprint")),
         ("profile hash", inference.get("profile_hash")),
         ("trace", _join(trace.get("name"), _named("SHA-256", trace.get("sha256")))),
+        ("costs of computing", _join(costs.get("file"), _named("SHA-256", costs.get("sha256")))),
         ("seed of the trace offsets", config.get("seed")),
         ("delay by", _join(network.get("backend"), _named("TCP", network.get("congestion_control")))),
     ]
