@@ -10,6 +10,7 @@ from testbed.config import RunConfig
 from testbed.cpu_account import CpuUse
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
+from testbed.loss import loss_counts
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method, summarize_reference
 from testbed.replay import ReplayLog
 from testbed.report import write_reports
@@ -137,9 +138,16 @@ class RunRecord:
                 "rate_error_p95": link.rate_error_p95,
                 "rate_error_max": max(link.rate_errors, default=None),
                 "busy_seconds": len(link.rate_errors),
+                "excess_ms": 1e3 * link.excess_s,
                 "rtt_ms": self.network["rtt_ms"]["min"],
+                "rtt_after_ms": self.network["rtt_after_ms"]["min"] if "rtt_after_ms" in self.network else None,
                 "step_late_p99_ms": link.step_late_p99_ms,
+                "queue_max_bytes": link.queue_max_bytes,
                 "queue_drops": link.queue_drops,
+                "losses": {
+                    count.name: {"lost": count.lost, "frames": count.frames}
+                    for count in loss_counts(self._config.link, self.delay_report)
+                },
                 "cpu": asdict(self.cpu) if self.cpu is not None else None,
             },
             "reference": summarize_reference(self._rows),

@@ -9,6 +9,7 @@ import jinja2
 from markupsafe import Markup
 
 from testbed.html_report import provenance, tables
+from testbed.html_report.link_checks import link_checks
 from testbed.html_report.page_data import page_data
 from testbed.palette import DARK_LEVEL_COLOURS, LEVEL_COLOURS, STAGE_COLOURS, method_style
 from testbed.run_files import RunFiles
@@ -45,7 +46,7 @@ def render_page(run: RunFiles) -> str:
             stage_table=tables.stage_table(run.summary),
             level_table=tables.level_table(run.summary, levels),
             request_table=tables.request_table(run),
-            checks=provenance.link_checks(run.summary, run.manifest),
+            checks=link_checks(run.summary, run.manifest, run.config),
             provenance=provenance.provenance(run.manifest, run.config),
             files=[
                 (name, provenance.flattened(content))

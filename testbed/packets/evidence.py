@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cachegen import InvalidInputError
 from testbed.config import RunConfig
-from testbed.fidelity import FidelityLimits, busy_second_errors, percentile
+from testbed.fidelity import FidelityLimits, busy_second_errors, percentile, rtt_error_ms
 from testbed.link_account import LinkRow
 from testbed.loss import loss_tolerance
 from testbed.packets.checks import ArrivedBytes, Handshakes, Retransmissions, Strangers
@@ -145,8 +145,8 @@ def _round_trip(handshakes: Handshakes, config: RunConfig, trace: Trace, limits:
     found = f"{least_ms:.2f} ms, the least of {len(handshakes.rtt_ms)} handshakes"
     if trace.delays_ms is not None:
         return Finding("round trip", f"{found}; the trace has delays of its own", True)
-    error_ms = max(0.0, abs(least_ms - planned_ms) - 2 * config.link.jitter_ms)
-    return Finding("round trip", f"{found}, for {planned_ms:g} ms planned", error_ms <= limits.rtt_error_ms)
+    is_right = rtt_error_ms(least_ms, config.link) <= limits.rtt_error_ms
+    return Finding("round trip", f"{found}, for {planned_ms:g} ms planned", is_right)
 
 
 def _losses(sent: int, received: int, config: RunConfig) -> Finding:

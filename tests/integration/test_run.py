@@ -74,8 +74,12 @@ def finished(tmp_path_factory):
 
 def finished_well(status, folder):
     """Whether a run ended as valid, or as starved by other work on the machine and by nothing else."""
-    validity = json.loads((folder / "latest" / "summary.json").read_text())["validity"]
+    validity = load_summary(folder)["validity"]
     return status == (3 if starved(validity["reasons"]) else 0)
+
+
+def load_summary(folder):
+    return json.loads((folder / "latest" / "summary.json").read_text())
 
 
 def load(finished, name):
@@ -235,6 +239,10 @@ def test_a_burst_on_one_link_ends_with_its_reports(tmp_path):
     assert {(row["request"], row["batch"]) for row in read_rows(tmp_path, "link.csv")} == {("", "0")}
     delivered = sum(float(row["delivered_bytes"]) for row in read_rows(tmp_path, "link.csv"))
     assert delivered > sum(float(row["bytes"]) for row in read_rows(tmp_path, "requests.csv"))
+    link = load_summary(tmp_path)["link"]
+    assert link["queue_max_bytes"] > 0
+    assert link["excess_ms"] >= 0
+    assert link["losses"]["down"]["frames"] > link["losses"]["down"]["lost"] == 0
     command = [sys.executable, "-m", "testbed.packets", str(run)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in {0, 3}, done.stderr

@@ -7,10 +7,14 @@ from html.parser import HTMLParser
 import pytest
 from example_run import HOSTILE, METHODS, SLO_MS, default_events, default_rows, failed, served, write_run
 
+from testbed.cpu_account import CpuUse
+from testbed.fidelity import LinkSummary, judge
 from testbed.html_report import render_page
-from testbed.html_report.provenance import flattened, link_checks
+from testbed.html_report.link_checks import link_checks
+from testbed.html_report.provenance import flattened
 from testbed.html_report.tables import attainment_table, request_table, verdict_line
 from testbed.html_report.timeline import timeline
+from testbed.link_settings import LinkSettings
 from testbed.palette import method_style
 from testbed.run_files import read_run
 
@@ -140,7 +144,7 @@ def test_fields_of_another_type_are_left_out_and_a_span_never_ends_before_it_sta
 
 def test_each_measure_of_the_link_is_set_against_its_limit(tmp_path):
     run = read_run(write_run(tmp_path))
-    holds = {check.name: check.holds for check in link_checks(run.summary, run.manifest)}
+    holds = {check.name: check.holds for check in link_checks(run.summary, run.manifest, run.config)}
     assert holds["rate error per busy second, mean"] is False
     assert holds["rate error per busy second, 95th percentile"] is True
     assert holds["lateness of delayed frames, largest"] is False
@@ -149,9 +153,63 @@ def test_each_measure_of_the_link_is_set_against_its_limit(tmp_path):
 
 
 def test_a_link_that_was_not_measured_is_not_said_to_hold():
-    checks = link_checks({"link": {}}, {})
+    checks = link_checks({"link": {}}, {}, {})
     assert {check.holds for check in checks} == {None}
     assert {check.measured for check in checks} == {"not measured"}
+
+
+CPU = {"foreign": 0.3, "own": 0.5, "idle": 0.2, "steal": 0.01, "pressure": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("link", "name", "measured", "holds"),
+    [
+        ({"excess_ms": 20.1}, "bytes beyond capacity, as time at the peak rate", "20.1 ms", False),
+        ({"rtt_ms": 26.9}, "round trip before the first request", "26.90 ms", True),
+        ({"rtt_after_ms": 28.1}, "round trip after the last request", "28.10 ms", False),
+        ({"queue_max_bytes": 11514}, "most bytes waiting in the queue", "11514", True),
+        ({"queue_max_bytes": 11515}, "most bytes waiting in the queue", "11515", False),
+        ({}, "frames lost on purpose, way down", "300 of 10000 (3.000%)", False),
+        ({}, "frames lost on purpose, way up", "100 of 10000 (1.000%)", True),
+        ({"cpu": CPU}, "processors taken by other programs", "30%; somebody waited 10% of the time", True),
+        (
+            {"cpu": CPU | {"pressure": 0.3}},
+            "processors taken by other programs",
+            "30%; somebody waited 30% of the time",
+            False,
+        ),
+        ({"cpu": CPU | {"steal": 0.06}}, "processors taken by the machine below", "6.00%", False),
+    ],
+)
+def test_a_measure_is_held_to_what_was_asked_of_the_link(link, name, measured, holds):
+    config = {"delay_ms": 10.0, "jitter_ms": 3.0, "loss": 0.01, "queue_bytes": 10_000}
+    manifest = {"delay_node": {"lost": {"down": 300, "up": 100}, "passed": {"down": 9700, "up": 9900}}}
+    [check] = [check for check in link_checks({"link": link}, manifest, config) if check.name == name]
+    assert (check.measured, check.holds) == (measured, holds)
+    assert check.limit
+
+
+def test_a_run_that_the_verdict_calls_valid_has_no_measure_that_is_not_kept():
+    link = LinkSettings(delay_ms=10, jitter_ms=3, loss=0.01)
+    summary = LinkSummary(1, 10.0, 5.0, (0.01,) * 5, 0.019, 0.1, 9.9, 5, link.queue_bytes, 1e6, 9e5)
+    node = {"late_ms": {"p99": 9.0, "max": 49.0}, "drops": {"down": 0, "up": 0}}
+    node |= {"lost": {"down": 100, "up": 101}, "passed": {"down": 9900, "up": 9899}}
+    verdict = judge(summary, link, rtt_ms=[27.9], delay_report=node, cpu=CpuUse(**CPU))
+    assert (verdict.verdict, verdict.reasons) == ("VALID", ())
+
+    figures = {
+        "rate_error_mean": summary.rate_error_mean,
+        "rate_error_p95": summary.rate_error_p95,
+        "excess_ms": 1e3 * summary.excess_s,
+        "rtt_ms": 27.9,
+        "step_late_p99_ms": summary.step_late_p99_ms,
+        "queue_max_bytes": summary.queue_max_bytes,
+        "cpu": CPU,
+    }
+    config = {"delay_ms": 10, "jitter_ms": 3, "loss": 0.01}
+    checks = link_checks({"link": figures}, {"delay_node": node}, config)
+    assert [check for check in checks if check.holds is False] == []
+    assert sum(check.holds is True for check in checks) == 13
 
 
 def test_all_of_a_file_is_listed_by_its_paths():
