@@ -3,7 +3,7 @@
 from typing import Any
 
 from testbed.explain import explain_method
-from testbed.result_table import REFERENCE, result_table
+from testbed.result_table import REFERENCE, TTFTS, VIOLATIONS, method_table, result_table
 
 _STAGES = {
     "queue": "queue",
@@ -13,6 +13,12 @@ _STAGES = {
     "recompute": "recompute",
     "question_prefill": "question prefill",
 }
+
+_VIOLATIONS_NOTE = (
+    "Late: a first token after the SLO; failed, timed out, aborted: none. Avoidable: violations of requests that a "
+    "rule with knowledge of the trace serves in time; infeasible: the others. Goodput: requests that met the SLO, and "
+    "what they fetched, a second of serving."
+)
 
 
 def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
@@ -31,7 +37,7 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
         "TTFT from the scheduled arrival to the first sampled token. MB: received over the link per request. KL "
         "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
         "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
-        "all.",
+        "all. In brackets, here and below: 95 % intervals.",
         *_scores(summary),
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
@@ -39,6 +45,12 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
             f"- **{name}**: {explain_method(name, figures, summary['slo']['ttft_ms'])}"
             for name, figures in summary["methods"].items()
         ),
+        "## Violations and goodput",
+        _markdown_table(*method_table(summary, VIOLATIONS)),
+        _VIOLATIONS_NOTE,
+        "## TTFT with its intervals",
+        _markdown_table(*method_table(summary, TTFTS)),
+        "A bound that so few requests do not give is a dash, and an interval without any is left out.",
         "## Where the time went (mean ms; the stages sum to TTFT)",
         _stage_table(summary),
         "An instant counts as what the computing side was busy with; `fetch` and `wait` are the network time that no "

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,11 +13,14 @@ from testbed.fidelity import LinkSummary, judge
 from testbed.html_report import render_page
 from testbed.html_report.link_checks import link_checks
 from testbed.html_report.provenance import flattened
-from testbed.html_report.tables import attainment_table, request_table, verdict_line
+from testbed.html_report.tables import attainment_table, main_table, request_table, verdict_line
 from testbed.html_report.timeline import timeline
 from testbed.link_settings import LinkSettings
+from testbed.metrics import summarize_method
 from testbed.palette import method_style
+from testbed.report_markdown import render_markdown
 from testbed.run_files import read_run
+from testbed.slo import SLO_SCALES, VIOLATION_CLASSES
 
 ROW = served(0, "cachegen", 1400.0)
 
@@ -98,12 +102,55 @@ def test_the_verdict_ranks_methods_and_joins_those_that_are_equal(tmp_path):
 
 
 def test_attainment_counts_issued_requests_and_an_slo_met_exactly(tmp_path):
-    table = attainment_table(read_run(write_run(tmp_path)))
+    table = attainment_table(read_run(write_run(tmp_path)).summary)
     at_slo = table.headings.index("1.5 s") - 1
     found = {row.name: [cell.text for cell in row.cells] for row in table.rows}
     assert found["cachegen"][at_slo] == "67%"
     # of three, one failed: no SLO is long enough for it
     assert found["quant8"][-1] == "67%"
+
+
+def test_scores_stand_in_the_main_table_and_the_uncompressed_caches_below():
+    figures = summarize_method([served(0, "cachegen", 1000.0, score=0.25)])
+    table = main_table({"methods": {"cachegen": figures}, "reference": {"score_mean": 0.75}})
+    assert table.headings[-1] == "score"
+    method, reference = table.rows
+    assert (method.cells[-1].text, method.cells[-1].pointer) == ("0.25", "/methods/cachegen/score_mean")
+    assert (reference.name, reference.cells[-1].text) == ("uncompressed KV", "0.75")
+    assert (reference.place, reference.cells[-1].pointer) == (None, "/reference/score_mean")
+    assert len(method.cells) == len(reference.cells) == len(table.headings) - 1
+
+
+def test_every_statistic_of_a_method_stands_in_page_and_markdown(tmp_path):
+    late = [served(request, "cachegen", 1600.0 + request, oracle_ttft_ms=1400.0 + 80 * request) for request in range(3)]
+    lost = [failed(3, "cachegen", "gone"), failed(4, "cachegen", "slow", status="timed_out")]
+    lost = [replace(row, oracle_ttft_ms=1000.0) for row in lost]
+    run = read_run(write_run(tmp_path, [*late, *lost, served(5, "cachegen", 500.0, ended_s=0.5)]))
+    page, report = render_page(run), render_markdown(run.summary, run.manifest, run.config)
+    assert "| cachegen | 3 | 1 | 1 | 0 | 4 | 1 |" in report
+    assert "| 83% [44, 97] |" in report
+    shown = set(re.findall(r'data-pointer="([^"]*)"', page))
+    head = "/methods/cachegen"
+    figures = {"slo_violation_rate_interval/1", "goodput/requests_per_s", "goodput/bytes_per_s"}
+    figures |= {f"violation_classes/{name}" for name in VIOLATION_CLASSES}
+    figures |= {f"violations_by_oracle/{name}" for name in ("avoidable", "infeasible")}
+    figures |= {f"ttft_ms/{name}" for name in ("mean", "p50", "p90", "p95", "p99")} | {"ttft_ms_interval/p95/0"}
+    figures |= {f"slo_attainment/{place}/attainment" for place in range(len(SLO_SCALES))}
+    assert {f"{head}/{name}" for name in figures} <= shown
+
+
+def test_a_run_of_before_there_were_such_statistics_has_its_reports(tmp_path):
+    path = write_run(tmp_path)
+    summary = json.loads((path / "summary.json").read_text())
+    for figures in summary["methods"].values():
+        for name in ("violation_classes", "slo_attainment", "goodput"):
+            del figures[name]
+        for name in [name for name in figures if name.endswith("_interval")]:
+            del figures[name]
+    (path / "summary.json").write_text(json.dumps(summary))
+    run = read_run(path)
+    assert "Violations and goodput" in render_page(run)
+    assert "| text | – | – | – | – | – | – | – | – |" in render_markdown(run.summary, run.manifest, run.config)
 
 
 def test_the_list_of_requests_has_an_end(tmp_path):
