@@ -16,7 +16,7 @@ from testbed.result_table import TTFTS, VIOLATIONS
 from testbed.run_files import RunFiles
 
 _FOLDER = Path(__file__).resolve().parent
-_SCRIPTS = ("format.js", "svg.js", "charts.js", "quality.js", "waterfall.js", "requests.js", "page.js")
+_SCRIPTS = ("format.js", "svg.js", "marks.js", "charts.js", "quality.js", "waterfall.js", "requests.js", "page.js")
 
 
 def render_page(run: RunFiles) -> str:

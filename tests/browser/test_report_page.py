@@ -46,7 +46,7 @@ def test_the_controls_have_names(page):
 
 
 def test_every_chart_is_drawn_and_named(page):
-    assert page.locator(".chart > svg[role=img]").count() == len(CHARTS)
+    assert page.locator(".chart > svg:is([role=img], [role=group])").count() == len(CHARTS)
     for chart in CHARTS:
         picture = page.locator(f'[data-chart="{chart}"] > svg')
         names = [page.locator(f"#{name}").text_content() for name in picture.get_attribute("aria-labelledby").split()]
@@ -143,6 +143,46 @@ def test_the_levels_stand_beside_the_bars_as_text(page):
 def test_a_mark_of_the_distribution_shows_its_request(page):
     page.locator('[data-chart="strip"] .point[data-method="quant8"]').last.click()
     assert page.locator("#request-outcome").inner_text().startswith("Request 1, quant8.")
+
+
+MARKED = ("strip", "kl", "agreement", "dppl")
+
+
+@pytest.mark.parametrize("chart", MARKED)
+def test_every_mark_of_a_request_is_a_button_that_says_its_value(page, chart):
+    points = page.locator(f'[data-chart="{chart}"]').get_by_role("button")
+    done = [row for row in default_rows() if row.ttft_ms is not None]
+    assert points.count() == len(done)
+    names = {points.nth(place).get_attribute("aria-label") for place in range(points.count())}
+    values = {
+        "strip": lambda row: f"{row.ttft_ms / 1e3:.2f} s, {'missed' if row.violation else 'met'}",
+        "kl": lambda row: f"{row.kl:#.3g}, 1.00 MB" if row.kl else "0.00, 1.00 MB",
+        "agreement": lambda row: "0.900, 1.00 MB",
+        "dppl": lambda row: "0.100, 1.00 MB",
+    }
+    assert names == {f"{row.method}, request {row.request}: {values[chart](row)}" for row in done}
+
+
+@pytest.mark.parametrize("chart", MARKED)
+def test_a_mark_is_reached_and_chosen_by_keyboard_alone(page, chart):
+    points = page.locator(f'[data-chart="{chart}"] .point')
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement.closest('[data-chart={chart}]') !== null"):
+            break
+    focused = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(focused) == points.first.get_attribute("aria-label")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == points.first.get_attribute("aria-label")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == points.nth(1).get_attribute("aria-label")
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == points.last.get_attribute("aria-label")
+    # the chart stays one stop of the Tab key
+    assert page.locator(f'[data-chart="{chart}"] [tabindex="0"]').count() == 1
+    page.keyboard.press("Enter")
+    assert page.locator("#request-outcome").inner_text().startswith("Request 2, cachegen.")
+    assert page.evaluate("document.activeElement.id") == "timeline"
 
 
 def test_the_keyboard_reaches_every_control_and_steps_through_the_requests(page):
