@@ -155,17 +155,7 @@ class RunConfig:
     @property
     def link(self) -> LinkSettings:
         """The link, apart from its trace."""
-        return LinkSettings(
-            delay_ms=self.delay_ms,
-            uplink_delay_ms=self.uplink_delay_ms,
-            jitter_ms=self.jitter_ms,
-            loss=self.loss,
-            uplink_loss=self.uplink_loss,
-            loss_burst_frames=self.loss_burst,
-            queue_bytes=self.queue_bytes,
-            queue_discipline=self.queue_discipline,
-            uplink_mbps=self.uplink_mbps,
-        )
+        return LinkSettings.from_config(self.to_json())
 
     @property
     def variants(self) -> list[Variant]:

@@ -13,7 +13,7 @@ from testbed.metrics import RequestRow
 from testbed.result_table import result_table
 
 # of the report's columns, those that fit a terminal of 80 characters
-_SHOWN = {"method", "met SLO", "TTFT mean s", "p95 s", "MB", "KL", "agreement", "score"}
+_SHOWN = {"method", "met SLO", "violation rate", "TTFT mean s", "p95 s", "MB", "KL", "score"}
 
 
 class _Output:
@@ -87,11 +87,14 @@ class RunView:
     def results(self, summary: dict[str, Any], path: str) -> None:
         """Print the table, the verdict, and where the rest is."""
         slo_s = summary["slo"]["ttft_ms"] / 1e3
-        table = Table(title=f"TTFT over the {summary['trace']} trace, SLO {slo_s:g} s", box=box.SIMPLE, padding=(0, 1))
+        title = f"TTFT over the {summary['trace']} trace, SLO {slo_s:g} s"
+        table = Table(title=title, box=box.SIMPLE, padding=(0, 1), collapse_padding=True)
         headings, rows = result_table(summary)
         shown = [place for place, heading in enumerate(headings) if heading in _SHOWN]
-        for place in shown:
-            table.add_column(headings[place], justify="left" if place == 0 else "right", no_wrap=place == 0)
+        # where the room is short, a long name is broken, and no number
+        table.add_column(headings[0], overflow="fold")
+        for place in shown[1:]:
+            table.add_column(headings[place].replace(" ", "\n"), justify="right", no_wrap=True)
         for row in rows:
             table.add_row(*(row[place] for place in shown))
         self._console.print(table)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from testbed.cpu_account import CpuUse
-from testbed.delay import WAY_NAMES
 from testbed.link_account import LinkRow, excess_s, link_rows
 from testbed.link_settings import FRAME_BYTES, LinkSettings
-from testbed.loss import loss_tolerance
+from testbed.loss import loss_counts
 from testbed.replay import ReplayLog
 from testbed.sampler import LinkSamples
 
@@ -189,16 +188,19 @@ def judge(
     drops = sum(delay_report.get("drops", {}).values())
     checks = (
         (summary.excess_s * 1e3, limits.excess_s * 1e3, "ms of bytes at the peak rate arrived beyond capacity"),
-        *((_rtt_error_ms(one, link), limits.rtt_error_ms, _rtt_words(link)) for one in rtt_ms),
+        *((rtt_error_ms(one, link), limits.rtt_error_ms, _rtt_words(link)) for one in rtt_ms),
         (summary.step_late_p99_ms, limits.step_late_p99_ms, "ms late: 99th percentile of the trace's steps"),
         (late_ms["p99"], limits.frame_late_p99_ms, "ms late: 99th percentile of frames leaving the delay node"),
         (late_ms["max"], limits.frame_late_max_ms, "ms late: the latest frame leaving the delay node"),
         (drops, limits.unexplained_drops, "frames lost in the delay node"),
-        # a frame that is about to leave is counted as waiting
-        (summary.queue_max_bytes, link.queue_bytes + FRAME_BYTES, "bytes waited in the queue"),
+        (summary.queue_max_bytes, queue_limit_bytes(link), "bytes waited in the queue"),
     )
     reasons += [f"{value:.4g} {what}; the limit is {limit:g}" for value, limit, what in checks if not value <= limit]
-    reasons += _judge_losses(link, delay_report)
+    reasons += [
+        f"{count.lost} of {count.frames} frames were lost on the way {count.name}; {count.way.loss:.3%} were asked for"
+        for count in loss_counts(link, delay_report)
+        if not count.is_chance
+    ]
     if cpu is None:
         notes.append("the processors were not watched")
     else:
@@ -209,9 +211,8 @@ def judge(
 def judge_cpu(cpu: CpuUse, limits: FidelityLimits) -> list[str]:
     """Return why the processors were not the run's own; nothing if they were."""
     reasons = []
-    # without an account of pressure, processors that were never idle say as much
-    pressure = (1.0 if cpu.idle < limits.cpu_steal else 0.0) if cpu.pressure is None else cpu.pressure
-    if cpu.foreign > limits.cpu_foreign and pressure > limits.cpu_pressure:
+    if others_starve(cpu, limits):
+        pressure = cpu_pressure(cpu, limits)
         reasons.append(
             f"the processors were starved: other programs took {cpu.foreign:.0%} of them while some program waited for "
             f"one {pressure:.0%} of the time; the limits are {limits.cpu_foreign:.0%} and {limits.cpu_pressure:.0%}"
@@ -224,8 +225,28 @@ def judge_cpu(cpu: CpuUse, limits: FidelityLimits) -> list[str]:
     return reasons
 
 
-def _rtt_error_ms(rtt_ms: float, link: LinkSettings) -> float:
-    """How far a smallest round trip lies outside of what delay and jitter allow."""
+def cpu_pressure(cpu: CpuUse, limits: FidelityLimits) -> float:
+    """Return the share of the time in which some program waited for a processor.
+
+    Without an account of pressure, processors that were never idle say as much.
+    """
+    if cpu.pressure is not None:
+        return cpu.pressure
+    return 1.0 if cpu.idle < limits.cpu_steal else 0.0
+
+
+def others_starve(cpu: CpuUse, limits: FidelityLimits) -> bool:
+    """Return whether others took processors that somebody had to wait for."""
+    return cpu.foreign > limits.cpu_foreign and cpu_pressure(cpu, limits) > limits.cpu_pressure
+
+
+def queue_limit_bytes(link: LinkSettings) -> int:
+    """Return the most that may be seen waiting: a frame that is about to leave is counted too."""
+    return link.queue_bytes + FRAME_BYTES
+
+
+def rtt_error_ms(rtt_ms: float, link: LinkSettings) -> float:
+    """Return how far a smallest round trip lies outside of what delay and jitter allow."""
     # NaN stays NaN, and is no match for any limit
     distance_ms = abs(rtt_ms - link.rtt_ms)
     return distance_ms if math.isnan(distance_ms) else max(0.0, distance_ms - 2 * link.jitter_ms)
@@ -234,17 +255,6 @@ def _rtt_error_ms(rtt_ms: float, link: LinkSettings) -> float:
 def _rtt_words(link: LinkSettings) -> str:
     jitter = f" ± {2 * link.jitter_ms:g}" if link.jitter_ms else ""
     return f"ms off the planned round trip of {link.rtt_ms:g}{jitter} ms"
-
-
-def _judge_losses(link: LinkSettings, delay_report: Mapping[str, Any]) -> list[str]:
-    """Reasons about frames lost on purpose: too many or too few to be chance."""
-    reasons = []
-    for name, way in zip(WAY_NAMES, (link.down, link.up), strict=True):
-        lost = delay_report.get("lost", {}).get(name, 0)
-        frames = lost + delay_report.get("passed", {}).get(name, 0)
-        if frames and abs(lost / frames - way.loss) > loss_tolerance(way, frames):
-            reasons.append(f"{lost} of {frames} frames were lost on the way {name}; {way.loss:.3%} were asked for")
-    return reasons
 
 
 def _judge_rate(summary: LinkSummary, limits: FidelityLimits) -> tuple[list[str], list[str]]:

@@ -1,7 +1,8 @@
 """What a link is asked to be, apart from the rate that its trace gives: one frozen, validated value."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cachegen import InvalidInputError
@@ -109,6 +110,12 @@ class LinkSettings:
         value: Any = getattr(self, name)
         if value is not None and not (math.isfinite(value) and least <= value <= most):
             raise InvalidInputError(f"{name} must be from {least:g} to {most:g}{hint}, not {value!r}")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "LinkSettings":
+        """Settings out of a run's configuration, which has one more word for the bursts; what it lacks is as usual."""
+        names = {field.name: field.name for field in fields(cls)} | {"loss_burst_frames": "loss_burst"}
+        return cls(**{name: config[key] for name, key in names.items() if key in config})
 
     @property
     def down(self) -> Way:

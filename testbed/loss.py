@@ -2,8 +2,12 @@
 
 import math
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from testbed.link_settings import Way
+from testbed.delay import WAY_NAMES
+from testbed.link_settings import LinkSettings, Way
 
 # Four standard deviations: a sound link is called wrong by its losses in one of about 16,000 runs.
 _DEVIATIONS = 4.0
@@ -48,3 +52,38 @@ def loss_tolerance(way: Way, frames: int) -> float:
     return _DEVIATIONS * math.sqrt(way.loss * (1 - way.loss) * inflation / frames) + (
         _DEVIATIONS**2 * way.loss_burst_frames / (2 * frames)
     )
+
+
+@dataclass(frozen=True)
+class LossCount:
+    """Frames that a way of the link lost on purpose.
+
+    Parameters
+    ----------
+    name : str
+        Of ``WAY_NAMES``.
+    way : Way
+        What was asked for.
+    lost, frames : int
+        Lost ones, of all that came; at least one came.
+    """
+
+    name: str
+    way: Way
+    lost: int
+    frames: int
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether so many may be lost by chance where ``way.loss`` is asked for."""
+        return abs(self.lost / self.frames - self.way.loss) <= loss_tolerance(self.way, self.frames)
+
+
+def loss_counts(link: LinkSettings, delay_report: Mapping[str, Any]) -> list[LossCount]:
+    """Return what each way lost on purpose, by the account of the delay node; a way without frames is left out."""
+    counts = []
+    for name, way in zip(WAY_NAMES, (link.down, link.up), strict=True):
+        lost = delay_report.get("lost", {}).get(name, 0)
+        if frames := lost + delay_report.get("passed", {}).get(name, 0):
+            counts.append(LossCount(name, way, lost, frames))
+    return counts

@@ -10,6 +10,7 @@ from testbed.config import RunConfig
 from testbed.cpu_account import CpuUse
 from testbed.fidelity import LinkSummary, Verdict, judge, summarize
 from testbed.link_account import link_rows
+from testbed.loss import loss_counts
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow, summarize_method, summarize_reference
 from testbed.replay import ReplayLog
 from testbed.report import write_reports
@@ -108,20 +109,17 @@ class RunRecord:
 
     def _link_table(self, samples: LinkSamples) -> Iterator[dict[str, Any]]:
         for rows, log in self._batches:
-            # a link that several share is nobody's own
-            request = rows[0].request if len(rows) == 1 else None
             for tenth in link_rows(samples, log, self._config.link.counted_delay_s):
-                yield {"request": request, "method": rows[0].method, "batch": rows[0].batch, **asdict(tenth)}
+                yield {**_owner(rows), **asdict(tenth)}
 
     def _replays(self) -> dict[str, Any]:
-        """When each request's replay was where, on the clock of the captures' stamps."""
+        """When each batch's replay was where, on the clock of the captures' stamps."""
         offset_s = time.time() - time.monotonic()
         return {
             "clock": "seconds since 1970, as in the captures",
             "replays": [
                 {
-                    "request": rows[0].request,
-                    "method": rows[0].method,
+                    **_owner(rows),
                     "start_s": log.origin_s + offset_s,
                     "end_s": log.stopped_s + offset_s,
                     "trace_offset_s": log.offset_s,
@@ -140,9 +138,16 @@ class RunRecord:
                 "rate_error_p95": link.rate_error_p95,
                 "rate_error_max": max(link.rate_errors, default=None),
                 "busy_seconds": len(link.rate_errors),
+                "excess_ms": 1e3 * link.excess_s,
                 "rtt_ms": self.network["rtt_ms"]["min"],
+                "rtt_after_ms": self.network["rtt_after_ms"]["min"] if "rtt_after_ms" in self.network else None,
                 "step_late_p99_ms": link.step_late_p99_ms,
+                "queue_max_bytes": link.queue_max_bytes,
                 "queue_drops": link.queue_drops,
+                "losses": {
+                    count.name: {"lost": count.lost, "frames": count.frames}
+                    for count in loss_counts(self._config.link, self.delay_report)
+                },
                 "cpu": asdict(self.cpu) if self.cpu is not None else None,
             },
             "reference": summarize_reference(self._rows),
@@ -175,3 +180,9 @@ class RunRecord:
             delay_report=self.delay_report,
             cpu=self.cpu,
         )
+
+
+def _owner(rows: list[RequestRow]) -> dict[str, Any]:
+    """Whose a replay is: a batch's; a link that several requests share is no one request's own."""
+    request = rows[0].request if len(rows) == 1 else None
+    return {"request": request, "batch": rows[0].batch, "method": rows[0].method}

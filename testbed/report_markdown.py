@@ -3,7 +3,7 @@
 from typing import Any
 
 from testbed.explain import explain_method
-from testbed.result_table import REFERENCE, result_table
+from testbed.result_table import REFERENCE, TTFTS, VIOLATIONS, method_table, result_table
 
 _STAGES = {
     "queue": "queue",
@@ -13,6 +13,12 @@ _STAGES = {
     "recompute": "recompute",
     "question_prefill": "question prefill",
 }
+
+_VIOLATIONS_NOTE = (
+    "Late: a first token after the SLO; failed, timed out, aborted: none. Avoidable: violations of requests that a "
+    "rule with knowledge of the trace serves in time; infeasible: the others. Goodput: requests that met the SLO, and "
+    "what they fetched, a second of serving."
+)
 
 
 def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
@@ -31,7 +37,7 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
         "TTFT from the scheduled arrival to the first sampled token. MB: received over the link per request. KL "
         "(nats), agreement and Δ perplexity: next-token predictions over the text that follows the context, against "
         "the uncompressed KV cache. Means are over requests that came to a first token; the violation rate is over "
-        "all.",
+        "all. In brackets, here and below: 95 % intervals.",
         *_scores(summary),
         "![TTFT of each request by method](ttft.svg)",
         "## Why",
@@ -39,6 +45,12 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
             f"- **{name}**: {explain_method(name, figures, summary['slo']['ttft_ms'])}"
             for name, figures in summary["methods"].items()
         ),
+        "## Violations and goodput",
+        _markdown_table(*method_table(summary, VIOLATIONS)),
+        _VIOLATIONS_NOTE,
+        "## TTFT with its intervals",
+        _markdown_table(*method_table(summary, TTFTS)),
+        "A bound that so few requests do not give is a dash, and an interval without any is left out.",
         "## Where the time went (mean ms; the stages sum to TTFT)",
         _stage_table(summary),
         "An instant counts as what the computing side was busy with; `fetch` and `wait` are the network time that no "
@@ -74,16 +86,27 @@ def _scores(summary: dict[str, Any]) -> list[str]:
 
 
 def _setting(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    contexts = manifest["inference"]["contexts"]
-    lengths = sorted(context["tokens"] for context in contexts)
-    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
     return (
-        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {summary['model']} "
-        f"({manifest['inference']['model']['dtype']} on {manifest['inference']['model']['device']}). "
-        f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens in chunks of {config['chunk_tokens']}; "
+        f"SLO: TTFT of {summary['slo']['ttft_ms'] / 1e3:g} s. Model {_model(summary, manifest)}. "
+        f"{_contexts(manifest, config)} in chunks of {config['chunk_tokens']}; "
         f"one-way delay {config['delay_ms']:g} ms unless the trace has its own. Each request starts at its own "
         "place in the trace, the same for every method."
     )
+
+
+def _model(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    # no model runs in a virtual run: it has its costs alone
+    model = manifest.get("inference", {}).get("model")
+    return f"{summary['model']} ({model['dtype']} on {model['device']})" if model else str(summary["model"])
+
+
+def _contexts(manifest: dict[str, Any], config: dict[str, Any]) -> str:
+    contexts = manifest.get("inference", {}).get("contexts")
+    if not contexts:
+        return f"Contexts of {config['context_tokens']} tokens"
+    lengths = sorted(context["tokens"] for context in contexts)
+    tokens = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
+    return f"{len(contexts)} context{'s'[: len(contexts) != 1]} of {tokens} tokens"
 
 
 def _stage_table(summary: dict[str, Any]) -> str:
@@ -108,7 +131,9 @@ def _level_table(summary: dict[str, Any]) -> str:
 
 
 def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
-    link, network = summary["link"], manifest["network"]
+    link, network = summary["link"], manifest.get("network")
+    if not link or not network:
+        return "No link was measured."
     lacks = ", ".join(network["kernel_lacks"]) or "nothing that a link needs"
     error = (
         "the link was never busy for long enough to compare bytes with the trace"
@@ -124,15 +149,27 @@ def _link(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 
 def _provenance(manifest: dict[str, Any]) -> str:
-    git, host = manifest["git"], manifest["host"]
-    commit = git["commit"] or "no git"
-    return (
-        f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}, "
-        f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}. "
-        "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
-        "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
-        "charts, and each request on a time axis: `report.html`."
+    return " ".join(
+        [
+            *_origin(manifest),
+            "Settings: `config.json`; versions, hashes and link settings read back: `manifest.json`; every request: "
+            "`requests.csv` and `requests.parquet`; every decision: `events.jsonl`; the link by 100 ms: `link.csv`; "
+            "charts, and each request on a time axis: `report.html`.",
+        ]
     )
+
+
+def _origin(manifest: dict[str, Any]) -> list[str]:
+    """Code, moment and machine of a run, or the costs of a virtual one, which has neither."""
+    facts = []
+    if git := manifest.get("git"):
+        commit = git["commit"] or "no git"
+        facts.append(f"Commit {commit}{' with uncommitted changes' if git['dirty'] else ''}, {manifest['started_utc']}")
+    if host := manifest.get("host"):
+        facts.append(f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {manifest['python']}")
+    if costs := manifest.get("costs"):
+        facts.append(f"Costs of computing from `{costs['file']}` (SHA-256 {costs['sha256']})")
+    return [f"{', '.join(facts)}."] if facts else []
 
 
 def _markdown_table(headings: list[str], rows: list[list[str]]) -> str:

@@ -12,33 +12,39 @@ from testbed.whole_file import replacing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMNS = (
-    "request",
-    "method",
-    "context",
-    "trace_offset_s",
-    "status",
-    "slo_ms",
-    "violation",
-    "ttft_ms",
-    *(f"stages_ms.{stage}" for stage in STAGES),
-    "bytes",
-    "near_bytes",
-    "kl",
-    "agreement",
-    "dppl",
-    "score",
-    "reference_score",
-    "score_name",
-    "answer",
-    "levels",
-    "link_mbps",
-    "error",
-    "oracle_ttft_ms",
-    "batch",
-    "sharing",
-    "arrival_s",
-    "ended_s",
+# Every field of the table in order, by kind; both files have these and no others.
+_FIELDS = {
+    "request": "count",
+    "method": "text",
+    "context": "text",
+    "trace_offset_s": "number",
+    "status": "text",
+    "slo_ms": "number",
+    "violation": "flag",
+    "ttft_ms": "number",
+    "stages_ms": "stages",
+    "bytes": "count",
+    "near_bytes": "count",
+    "kl": "number",
+    "agreement": "number",
+    "dppl": "number",
+    "score": "number",
+    "reference_score": "number",
+    "score_name": "text",
+    "answer": "text",
+    "levels": "levels",
+    "link_mbps": "number",
+    "error": "text",
+    "oracle_ttft_ms": "number",
+    "batch": "count",
+    "sharing": "text",
+    "arrival_s": "number",
+    "ended_s": "number",
+}
+COLUMNS = tuple(
+    column
+    for name, kind in _FIELDS.items()
+    for column in ([f"{name}.{stage}" for stage in STAGES] if kind == "stages" else [name])
 )
 
 
@@ -79,27 +85,16 @@ def write_parquet(path: Path, rows: Sequence[RequestRow], facts: Mapping[str, Ma
 def _to_arrow(rows: Sequence[RequestRow]) -> "pa.Table":
     import pyarrow as pa
 
-    number, text = pa.float64(), pa.string()
     types = {
-        "request": pa.int64(),
-        "method": text,
-        "context": text,
-        "trace_offset_s": number,
-        "status": text,
-        "slo_ms": number,
-        "violation": pa.bool_(),
-        "ttft_ms": number,
-        "stages_ms": pa.struct([(stage, number) for stage in STAGES]),
-        "bytes": pa.int64(),
-        "kl": number,
-        "agreement": number,
-        "dppl": number,
-        "levels": pa.map_(text, pa.int64()),
-        "link_mbps": number,
-        "error": text,
+        "count": pa.int64(),
+        "number": pa.float64(),
+        "text": pa.string(),
+        "flag": pa.bool_(),
+        "stages": pa.struct([(stage, pa.float64()) for stage in STAGES]),
+        "levels": pa.map_(pa.string(), pa.int64()),
     }
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in types}
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in _FIELDS}
     # a request without a first token has no stages, which is not the same as stages of no length
     columns["stages_ms"] = [row.stages_ms or None for row in rows]
     columns["levels"] = [list(row.levels.items()) for row in rows]
-    return pa.table(columns, schema=pa.schema(list(types.items())))
+    return pa.table(columns, schema=pa.schema([(name, types[kind]) for name, kind in _FIELDS.items()]))

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ class RunFiles:
     events : mapping
         Serving to its lines of ``events.jsonl``, in order; empty where the file is missing.
     link : mapping
-        Serving to its rows of ``link.csv``; empty where the file is missing.
+        Serving to the rows of ``link.csv`` of its batch, which all requests of the batch share; times are from the
+        batch's beginning. Empty where the file is missing.
     """
 
     path: Path
@@ -60,14 +61,15 @@ def read_run(path: Path) -> RunFiles:
         )
     if not summary.get("methods"):
         raise InvalidInputError(f"{path}: no request was served, so there is nothing to report")
+    requests = read_requests(path / "requests.csv")
     return RunFiles(
         path=path,
         config=read_object(path / "config.json"),
         manifest=read_object(path / "manifest.json"),
         summary=summary,
-        requests=read_requests(path / "requests.csv"),
+        requests=requests,
         events=_read_events(path / "events.jsonl"),
-        link=_read_link(path / "link.csv"),
+        link=_read_link(path / "link.csv", requests),
     )
 
 
@@ -89,24 +91,32 @@ def _field(event: Mapping[str, Any], name: str, place: str) -> int:
     return value
 
 
-def _read_link(path: Path) -> dict[ServingKey, list[LinkRow]]:
-    found: dict[ServingKey, list[LinkRow]] = defaultdict(list)
-    if path.exists():
-        for key, row in _link_rows(path):
-            found[key].append(row)
-    return dict(found)
+def _read_link(path: Path, requests: Sequence[RequestRow]) -> dict[ServingKey, list[LinkRow]]:
+    if not path.exists():
+        return {}
+    found: dict[tuple[str, int, str], list[LinkRow]] = defaultdict(list)
+    for owner, row in _link_rows(path):
+        found[owner].append(row)
+    link = {}
+    for served in requests:
+        owners = (("batch", served.batch, served.method), ("request", served.request, served.method))
+        if rows := next((found[owner] for owner in owners if owner in found), None):
+            link[served.request, served.method] = rows
+    return link
 
 
-def _link_rows(path: Path) -> Iterator[tuple[ServingKey, LinkRow]]:
+def _link_rows(path: Path) -> Iterator[tuple[tuple[str, int, str], LinkRow]]:
+    """Whose each row is, a batch's or, in a file without batches, a request's; and the row."""
     names = [field.name for field in fields(LinkRow)]
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
+        kind = "batch" if "batch" in (reader.fieldnames or ()) else "request"
         for cells in reader:
             try:
-                key = (int(cells["request"]), cells["method"])
+                owner = (kind, int(cells[kind]), cells["method"])
                 values = {name: float(cells[name]) for name in names}
             except (KeyError, TypeError, ValueError) as error:
                 raise InvalidInputError(f"{path}:{reader.line_num}: no row of a link's account: {error}") from error
             if not all(map(math.isfinite, values.values())):
                 raise InvalidInputError(f"{path}:{reader.line_num}: holds a value that is no number")
-            yield key, LinkRow(**values)
+            yield owner, LinkRow(**values)

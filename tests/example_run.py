@@ -30,6 +30,7 @@ def served(request, method, ttft_ms, **changes):
         "dppl": 0.1,
         "levels": {"cachegen-1": 1, "cachegen-2": 2} if method == "cachegen" else {method: 3},
         "link_mbps": 20.0,
+        "batch": request,
     }
     return RequestRow(**values | changes)
 
@@ -45,6 +46,7 @@ def failed(request, method, error, status="failed"):
         status=status,
         bytes=4096,
         error=error,
+        batch=request,
     )
 
 
@@ -109,9 +111,12 @@ def write_run(parent, rows=None, *, verdict="VALID", reasons=(), notes=(), statu
     run.write_json("manifest.json", manifest(name))
     for row in rows:
         run.add_request(row)
-        run.add_link_rows({"request": row.request, "method": row.method, **asdict(tenth)} for tenth in link_rows())
         for event in default_events(row):
             run.add_event(event)
+    for batch, method in dict.fromkeys((row.batch, row.method) for row in rows):
+        members = [row.request for row in rows if (row.batch, row.method) == (batch, method)]
+        owner = {"request": members[0] if len(members) == 1 else None, "batch": batch, "method": method}
+        run.add_link_rows({**owner, **asdict(tenth)} for tenth in link_rows())
     summary = {
         "schema": SUMMARY_SCHEMA,
         "status": status,

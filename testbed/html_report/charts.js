@@ -65,17 +65,20 @@ function drawStrip(host, state) {
   const inSeconds = linear(0, (state.longestMs * 1.04) / 1000, box.left, box.right);
   xAxis(root, inSeconds, box, 'TTFT, s', inSeconds.ticks(6));
   root.append(line(x(state.sloMs), box.top, x(state.sloMs), box.bottom, { class: 'slo', 'stroke-width': 1.5 }));
+  const points = [];
   rows.forEach((method, row) => {
     const y = box.top + 13 + 22 * row;
     root.append(marker(method, box.left - 12, y));
-    const done = state.of(method).filter(isDone);
+    const done = state.of(method).filter(isDone).sort((a, b) => a.ttft_ms - b.ttft_ms);
     const lost = state.of(method).filter((request) => !isDone(request));
     const size = done.length > CROWD ? 0.6 : 1;
-    for (const request of done) root.append(requestPoint(state, method, request, x(request.ttft_ms), y, size));
+    points.push(...done.map((request) => requestPoint(state, method, request, x(request.ttft_ms), y, size)));
     if (lost.length) {
       root.append(label(box.right, y + 4, `${lost.length} × no first token`, { 'text-anchor': 'end', class: 'halo' }));
     }
   });
+  root.append(...points);
+  reachByKeyboard(root, points);
 }
 
 const CROWD = 40; // so many marks in a row need to be small
@@ -91,8 +94,8 @@ function requestPoint(state, method, request, x, y, size) {
     'stroke-opacity': size,
     'fill-opacity': request.violation ? 0 : 0.85,
   });
-  point.append(hint(`${method.name}, request ${request.request}: ${seconds(request.ttft_ms)}, ${verdict}`));
-  point.addEventListener('click', () => state.choose(method.name, request.request, true));
+  const text = `${method.name}, request ${request.request}: ${seconds(request.ttft_ms)}, ${verdict}`;
+  chooseBy(point, text, () => state.choose(method.name, request.request, true));
   return point;
 }
 

@@ -9,12 +9,14 @@ import jinja2
 from markupsafe import Markup
 
 from testbed.html_report import provenance, tables
+from testbed.html_report.link_checks import link_checks
 from testbed.html_report.page_data import page_data
 from testbed.palette import DARK_LEVEL_COLOURS, LEVEL_COLOURS, STAGE_COLOURS, method_style
+from testbed.result_table import TTFTS, VIOLATIONS
 from testbed.run_files import RunFiles
 
 _FOLDER = Path(__file__).resolve().parent
-_SCRIPTS = ("format.js", "svg.js", "charts.js", "quality.js", "waterfall.js", "requests.js", "page.js")
+_SCRIPTS = ("format.js", "svg.js", "marks.js", "charts.js", "quality.js", "waterfall.js", "requests.js", "page.js")
 
 
 def render_page(run: RunFiles) -> str:
@@ -41,11 +43,13 @@ def render_page(run: RunFiles) -> str:
             verdict=tables.verdict_line(run.summary),
             main_table=tables.main_table(run.summary),
             reasons=tables.reasons(run.summary),
-            attainment_table=tables.attainment_table(run),
+            attainment_table=tables.attainment_table(run.summary),
+            violation_table=tables.method_table(run.summary, VIOLATIONS),
+            ttft_table=tables.method_table(run.summary, TTFTS),
             stage_table=tables.stage_table(run.summary),
             level_table=tables.level_table(run.summary, levels),
             request_table=tables.request_table(run),
-            checks=provenance.link_checks(run.summary, run.manifest),
+            checks=link_checks(run.summary, run.manifest, run.config),
             provenance=provenance.provenance(run.manifest, run.config),
             files=[
                 (name, provenance.flattened(content))

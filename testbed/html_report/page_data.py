@@ -1,5 +1,6 @@
 """What the page's script draws from: the run's figures by request, small enough to stand in the page."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,11 +12,15 @@ from testbed.palette import level_shade, method_style
 from testbed.run_files import RunFiles
 from testbed.trace import BYTES_PER_MBIT
 
+# The time axis of a timeline reaches a little beyond its last mark (waterfall.js).
+_MARGIN = 1.02
+
 
 def page_data(run: RunFiles) -> dict[str, Any]:
     """Return the run as the script reads it; times in ms (requests) and s (timelines), rates in Mbit/s."""
     methods = list(run.summary["methods"])
-    requests = [_request(run, row) for row in run.requests if row.method in methods]
+    members = Counter((row.batch, row.method) for row in run.requests)
+    requests = [_request(run, row, members[row.batch, row.method]) for row in run.requests if row.method in methods]
     return {
         "slo_ms": run.summary["slo"]["ttft_ms"],
         "stages": list(STAGES),
@@ -34,8 +39,11 @@ def page_data(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def _request(run: RunFiles, row: RequestRow) -> dict[str, Any]:
+def _request(run: RunFiles, row: RequestRow, batch_size: int) -> dict[str, Any]:
     key = (row.request, row.method)
+    marks = timeline(row, run.events.get(key, ()))
+    # as far as the timeline is drawn
+    end_s = max(run.summary["slo"]["ttft_ms"] / 1e3, (row.ttft_ms or 0.0) / 1e3, *(mark["end_s"] for mark in marks))
     return {
         "request": row.request,
         "method": row.method,
@@ -52,18 +60,24 @@ def _request(run: RunFiles, row: RequestRow) -> dict[str, Any]:
         "dppl": row.dppl,
         "levels": row.levels,
         "link_mbps": row.link_mbps,
-        "timeline": timeline(row, run.events.get(key, ())),
-        "link": _link(run.link.get(key, ())),
+        "timeline": marks,
+        "shared_with": batch_size - 1,
+        "link": _link(run.link.get(key, ()), row.arrival_s, _MARGIN * end_s),
     }
 
 
-def _link(rows: Sequence[LinkRow]) -> dict[str, list[float]]:
-    """Columns, as they are shorter than rows: when each span starts and, last, ends; its rates."""
-    ends = [rows[-1].start_s + rows[-1].duration_s] if rows else []
+def _link(rows: Sequence[LinkRow], arrival_s: float, end_s: float) -> dict[str, list[float]]:
+    """Columns, as they are shorter than rows: when each span starts and, last, ends; its rates.
+
+    Times are from the request's arrival on, while rows begin with its batch.
+    """
+    spans = [(row.start_s - arrival_s, row.start_s + row.duration_s - arrival_s, row) for row in rows]
+    seen = [(max(0.0, start_s), stop_s, row) for start_s, stop_s, row in spans if stop_s > 0 and start_s < end_s]
+    ends = [seen[-1][1]] if seen else []
     return {
-        "edges_s": [round(edge_s, 3) for edge_s in [*(row.start_s for row in rows), *ends]],
-        "capacity_mbps": [_mbps(row.capacity_bytes, row.duration_s) for row in rows],
-        "delivered_mbps": [_mbps(row.delivered_bytes, row.duration_s) for row in rows],
+        "edges_s": [round(edge_s, 3) for edge_s in [*(start_s for start_s, _, _ in seen), *ends]],
+        "capacity_mbps": [_mbps(row.capacity_bytes, row.duration_s) for _, _, row in seen],
+        "delivered_mbps": [_mbps(row.delivered_bytes, row.duration_s) for _, _, row in seen],
     }
 
 

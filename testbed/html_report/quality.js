@@ -16,14 +16,16 @@ function drawQuality(host, state, field) {
   const x = linear(0, (mostBytes * 1.06) / 1e6, box.left, box.right);
   xAxis(root, x, box, 'received per request, MB', x.ticks(width / 70));
   const y = field === 'kl' ? klScale(root, box, done) : valueScale(root, box, done, field);
-  for (const request of done) {
+  const points = done.map((request) => {
     const method = state.methods.find((candidate) => candidate.name === request.method);
     const point = marker(method, x(request.bytes / 1e6), y(request[field]), { class: 'point', 'fill-opacity': 0, 'stroke-opacity': 0.8 });
     point.setAttribute('transform', `${point.getAttribute('transform')} scale(.7)`);
-    point.append(hint(`${method.name}, request ${request.request}: ${request[field].toPrecision(3)}, ${megabytes(request.bytes)}`));
-    point.addEventListener('click', () => state.choose(method.name, request.request, true));
-    root.append(point);
-  }
+    const text = `${method.name}, request ${request.request}: ${request[field].toPrecision(3)}, ${megabytes(request.bytes)}`;
+    chooseBy(point, text, () => state.choose(method.name, request.request, true));
+    return point;
+  });
+  root.append(...points);
+  reachByKeyboard(root, points);
   for (const { method, bytes, value } of means) {
     const point = marker(method, x(bytes / 1e6), y(value), { 'data-method': method.name, stroke: 'var(--paper)', 'stroke-width': 1 });
     point.setAttribute('transform', `${point.getAttribute('transform')} scale(1.25)`);

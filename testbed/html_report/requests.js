@@ -34,6 +34,7 @@ function factsOf(request, state) {
   return [
     ['context', request.context],
     ['place in the trace', `${request.trace_offset_s.toFixed(1)} s`],
+    ...(request.shared_with ? [['other requests in its batch', `${request.shared_with}`]] : []),
     ['received', megabytes(request.bytes)],
     ['chunks', countsOf(request.levels) || '–'],
     ['link, mean', orDash(request.link_mbps, mbps)],

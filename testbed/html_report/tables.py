@@ -7,11 +7,9 @@ from typing import Any
 
 from testbed.explain import explain_method
 from testbed.metrics import STAGES, RequestRow
-from testbed.result_table import COLUMNS, met_slo
+from testbed.result_table import REFERENCE, SCORE, Column, main_columns, met_slo
 from testbed.run_files import RunFiles
 
-# SLOs, as multiples of the configured one, at which the attainment is listed.
-_SLO_FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 MAX_LISTED_REQUESTS = 400
 
 
@@ -27,19 +25,22 @@ class Figure:
         Unrounded, in the unit of its source.
     pointer : str
         JSON pointer into ``summary.json``; empty for what is not there.
+    interval : tuple of Figure
+        The two bounds of its 95 % interval; empty where there is none.
     """
 
     text: str
     value: float | None = None
     pointer: str = ""
+    interval: tuple["Figure", ...] = ()
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A row of cells about a method; ``place`` is the method's in the run's list."""
+    """A row of cells about a method; ``place`` is the method's in the run's list, None for what is no method."""
 
     name: str
-    place: int
+    place: int | None
     cells: tuple[Figure, ...]
 
 
@@ -73,11 +74,36 @@ def _enumerate(names: Sequence[str]) -> str:
 
 def main_table(summary: Mapping[str, Any]) -> Table:
     """Return the table that the terminal and ``report.md`` show."""
-    rows = []
-    for place, (name, figures) in enumerate(summary["methods"].items()):
-        cells = [Figure(column.text(figures), column.value(figures), _pointer(name, column.path)) for column in COLUMNS]
-        rows.append(MethodRow(name, place, (Figure(met_slo(figures)), *cells)))
-    return Table(("method", "met SLO", *(column.heading for column in COLUMNS)), tuple(rows))
+    columns = main_columns(summary)
+    table = method_table(summary, columns)
+    rows = [
+        MethodRow(row.name, row.place, (Figure(met_slo(figures)), *row.cells))
+        for row, figures in zip(table.rows, summary["methods"].values(), strict=True)
+    ]
+    if SCORE in columns:
+        reference = summary["reference"]
+        score = Figure(SCORE.text(reference), SCORE.value(reference), f"/reference/{SCORE.path}")
+        rows.append(MethodRow(REFERENCE, None, (*[Figure("–")] * len(columns), score)))
+    return Table((table.headings[0], "met SLO", *table.headings[1:]), tuple(rows))
+
+
+def method_table(summary: Mapping[str, Any], columns: Sequence[Column]) -> Table:
+    """Return a table of these columns, one row a method."""
+    rows = tuple(
+        MethodRow(name, place, tuple(_column_figure(name, figures, column) for column in columns))
+        for place, (name, figures) in enumerate(summary["methods"].items())
+    )
+    return Table(("method", *(column.heading for column in columns)), rows)
+
+
+def _column_figure(name: str, figures: Mapping[str, Any], column: Column) -> Figure:
+    value = column.value(figures)
+    interval = tuple(
+        Figure(column.number(bound), bound, _pointer(name, f"{column.interval}.{place}"))
+        for place, bound in enumerate(column.bounds(figures))
+    )
+    pointer = "" if value is None else _pointer(name, column.path)
+    return Figure(column.value_text(figures), value, pointer, interval)
 
 
 def stage_table(summary: Mapping[str, Any]) -> Table:
@@ -104,21 +130,26 @@ def level_table(summary: Mapping[str, Any], levels: Sequence[str]) -> Table:
     return Table(("method", *levels), tuple(rows))
 
 
-def attainment_table(run: RunFiles) -> Table:
+def attainment_table(summary: Mapping[str, Any]) -> Table:
     """Return which share of the issued requests had their first token within multiples of the objective."""
-    slo_ms = run.summary["slo"]["ttft_ms"]
-    rows = []
-    for place, name in enumerate(run.summary["methods"]):
-        issued = [row for row in run.requests if row.method == name]
-        rows.append(MethodRow(name, place, tuple(_attainment(issued, factor * slo_ms) for factor in _SLO_FACTORS)))
-    return Table(("method", *(f"{factor * slo_ms / 1e3:.4g} s" for factor in _SLO_FACTORS)), tuple(rows))
+    slo_s = summary["slo"]["ttft_ms"] / 1e3
+    # a run of an earlier release has no such entry
+    sweeps = {name: figures.get("slo_attainment", []) for name, figures in summary["methods"].items()}
+    rows = tuple(
+        MethodRow(name, place, tuple(_attainment(name, number, point) for number, point in enumerate(sweep)))
+        for place, (name, sweep) in enumerate(sweeps.items())
+    )
+    scales = [point["scale"] for point in next(iter(sweeps.values()))]
+    return Table(("method", *(f"{scale * slo_s:.4g} s" for scale in scales)), rows)
 
 
-def _attainment(issued: Sequence[RequestRow], slo_ms: float) -> Figure:
-    if not issued:
-        return Figure("–")
-    met = sum(row.ttft_ms is not None and row.ttft_ms <= slo_ms for row in issued)
-    return Figure(f"{met / len(issued):.0%}", met / len(issued))
+def _attainment(name: str, number: int, point: Mapping[str, Any]) -> Figure:
+    path, share = f"slo_attainment.{number}", point["attainment"]
+    interval = tuple(
+        Figure(f"{100 * bound:.0f}", bound, _pointer(name, f"{path}.interval.{place}"))
+        for place, bound in enumerate(point["interval"])
+    )
+    return Figure(f"{share:.0%}", share, _pointer(name, f"{path}.attainment"), interval)
 
 
 def request_table(run: RunFiles) -> Table:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cachegen import InvalidInputError
 from testbed.config import RunConfig
-from testbed.fidelity import FidelityLimits, busy_second_errors, percentile
+from testbed.fidelity import FidelityLimits, busy_second_errors, percentile, rtt_error_ms
 from testbed.link_account import LinkRow
 from testbed.loss import loss_tolerance
 from testbed.packets.checks import ArrivedBytes, Handshakes, Retransmissions, Strangers
@@ -84,15 +84,23 @@ class _BusyRow:
 
 def _busy_rows(run: Path) -> list[_BusyRow]:
     """The rows of ``link.csv`` that were fully busy: which these are is all that is not taken from the packets."""
-    replays = {(one["request"], one["method"]): one for one in _read_json(run / "replays.json")["replays"]}
+    replays = {_owner(one): one for one in _read_json(run / "replays.json")["replays"]}
     rows = []
     with (run / "link.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            replay = replays[int(row["request"]), row["method"]]
+        reader = csv.DictReader(file)
+        for row in reader:
+            replay = replays.get(_owner(row))
+            if replay is None:
+                raise InvalidInputError(f"{run / 'link.csv'}:{reader.line_num}: replays.json has no replay of this row")
             start_s, duration_s = float(row["start_s"]), float(row["duration_s"])
             if float(row["busy_s"]) >= _FULLY_BUSY * duration_s:
                 rows.append(_BusyRow(replay["start_s"] + start_s, duration_s, replay["trace_offset_s"] + start_s))
     return sorted(rows, key=lambda row: row.start_s)
+
+
+def _owner(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Whose a replay or a row of the link is: a batch's or, in files without batches, a request's."""
+    return str(entry.get("batch", entry.get("request"))), str(entry["method"])
 
 
 def _feed(path: Path, checks: Iterable[_Check]) -> None:
@@ -137,8 +145,8 @@ def _round_trip(handshakes: Handshakes, config: RunConfig, trace: Trace, limits:
     found = f"{least_ms:.2f} ms, the least of {len(handshakes.rtt_ms)} handshakes"
     if trace.delays_ms is not None:
         return Finding("round trip", f"{found}; the trace has delays of its own", True)
-    error_ms = max(0.0, abs(least_ms - planned_ms) - 2 * config.link.jitter_ms)
-    return Finding("round trip", f"{found}, for {planned_ms:g} ms planned", error_ms <= limits.rtt_error_ms)
+    is_right = rtt_error_ms(least_ms, config.link) <= limits.rtt_error_ms
+    return Finding("round trip", f"{found}, for {planned_ms:g} ms planned", is_right)
 
 
 def _losses(sent: int, received: int, config: RunConfig) -> Finding:

@@ -1,6 +1,7 @@
 """The report page as a reader sees it: drawn, filtered, stepped through by keyboard, on a phone and on paper."""
 
 import json
+import re
 from functools import reduce
 
 import pytest
@@ -24,6 +25,15 @@ def page(run, open_page):
     return open_page(run / "report.html", viewport={"width": 1200, "height": 900})
 
 
+def at(inner, name):
+    """One step of a JSON pointer."""
+    return inner[int(name)] if isinstance(inner, list) else inner[name]
+
+
+def results(page):
+    return page.get_by_role("region", name="Results by method")
+
+
 def marks(page, kind):
     return page.locator(f'#timeline [data-kind="{kind}"]').count()
 
@@ -36,7 +46,7 @@ def test_the_controls_have_names(page):
 
 
 def test_every_chart_is_drawn_and_named(page):
-    assert page.locator(".chart > svg[role=img]").count() == len(CHARTS)
+    assert page.locator(".chart > svg:is([role=img], [role=group])").count() == len(CHARTS)
     for chart in CHARTS:
         picture = page.locator(f'[data-chart="{chart}"] > svg')
         names = [page.locator(f"#{name}").text_content() for name in picture.get_attribute("aria-labelledby").split()]
@@ -49,9 +59,13 @@ def test_the_numbers_on_the_page_are_those_of_the_summary(page, run):
     shown = page.locator("data[data-pointer]").evaluate_all(
         "all => all.map((one) => [one.dataset.pointer, one.value, one.textContent])"
     )
-    assert len(shown) > 40
+    assert len(shown) > 150
+    for table in page.locator("#verdict table, #ttft details:has-text('Attainment') table").all():
+        # what is no figure of the summary is a count in words
+        plain = [cell.inner_text() for cell in table.locator("td:not(:has(data))").all()]
+        assert all(re.fullmatch(r"–|\d+ of \d+", text) for text in plain)
     for pointer, value, text in shown:
-        wanted = reduce(lambda inner, name: inner[name], pointer.split("/")[1:], summary)
+        wanted = reduce(at, pointer.split("/")[1:], summary)
         if wanted is None:
             assert (value, text) == ("", "–")
             continue
@@ -62,7 +76,7 @@ def test_the_numbers_on_the_page_are_those_of_the_summary(page, run):
     assert page.locator("[data-pointer='/validity/verdict']").text_content() == summary["validity"]["verdict"]
     assert "the link was late" in page.locator(".validity").text_content()
     for method, figures in summary["methods"].items():
-        row = page.locator(f'#verdict tr[data-method="{method}"]').text_content()
+        row = results(page).locator(f'tr[data-method="{method}"]').text_content()
         assert f"{figures['requests'] - figures['violations']} of {figures['requests']}" in row
 
 
@@ -75,7 +89,7 @@ def test_a_method_that_is_unticked_leaves_tables_and_charts(page):
         assert not row.is_visible()
     assert "quant8" not in page.locator("#choose-method").inner_text()
     page.get_by_role("checkbox", name="quant8").check()
-    assert page.locator('#verdict tr[data-method="quant8"]').is_visible()
+    assert results(page).locator('tr[data-method="quant8"]').is_visible()
 
 
 def test_without_any_method_the_charts_say_so_and_come_back(page):
@@ -129,6 +143,46 @@ def test_the_levels_stand_beside_the_bars_as_text(page):
 def test_a_mark_of_the_distribution_shows_its_request(page):
     page.locator('[data-chart="strip"] .point[data-method="quant8"]').last.click()
     assert page.locator("#request-outcome").inner_text().startswith("Request 1, quant8.")
+
+
+MARKED = ("strip", "kl", "agreement", "dppl")
+
+
+@pytest.mark.parametrize("chart", MARKED)
+def test_every_mark_of_a_request_is_a_button_that_says_its_value(page, chart):
+    points = page.locator(f'[data-chart="{chart}"]').get_by_role("button")
+    done = [row for row in default_rows() if row.ttft_ms is not None]
+    assert points.count() == len(done)
+    names = {points.nth(place).get_attribute("aria-label") for place in range(points.count())}
+    values = {
+        "strip": lambda row: f"{row.ttft_ms / 1e3:.2f} s, {'missed' if row.violation else 'met'}",
+        "kl": lambda row: f"{row.kl:#.3g}, 1.00 MB" if row.kl else "0.00, 1.00 MB",
+        "agreement": lambda row: "0.900, 1.00 MB",
+        "dppl": lambda row: "0.100, 1.00 MB",
+    }
+    assert names == {f"{row.method}, request {row.request}: {values[chart](row)}" for row in done}
+
+
+@pytest.mark.parametrize("chart", MARKED)
+def test_a_mark_is_reached_and_chosen_by_keyboard_alone(page, chart):
+    points = page.locator(f'[data-chart="{chart}"] .point')
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement.closest('[data-chart={chart}]') !== null"):
+            break
+    focused = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(focused) == points.first.get_attribute("aria-label")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == points.first.get_attribute("aria-label")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == points.nth(1).get_attribute("aria-label")
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == points.last.get_attribute("aria-label")
+    # the chart stays one stop of the Tab key
+    assert page.locator(f'[data-chart="{chart}"] [tabindex="0"]').count() == 1
+    page.keyboard.press("Enter")
+    assert page.locator("#request-outcome").inner_text().startswith("Request 2, cachegen.")
+    assert page.evaluate("document.activeElement.id") == "timeline"
 
 
 def test_the_keyboard_reaches_every_control_and_steps_through_the_requests(page):
@@ -223,7 +277,7 @@ def test_the_page_follows_the_readers_choice_of_dark_but_paper_is_white(run, ope
 def test_without_scripts_every_figure_is_still_there(run, open_page):
     page = open_page(run / "report.html", java_script_enabled=False)
     assert "need JavaScript" in page.locator(".notice").inner_text()
-    assert page.locator("#verdict table tbody tr").count() == len(METHODS)
+    assert results(page).locator("tbody tr").count() == len(METHODS)
     assert not page.locator("#choose-method").is_visible()
 
 

@@ -74,8 +74,12 @@ def finished(tmp_path_factory):
 
 def finished_well(status, folder):
     """Whether a run ended as valid, or as starved by other work on the machine and by nothing else."""
-    validity = json.loads((folder / "latest" / "summary.json").read_text())["validity"]
+    validity = load_summary(folder)["validity"]
     return status == (3 if starved(validity["reasons"]) else 0)
+
+
+def load_summary(folder):
+    return json.loads((folder / "latest" / "summary.json").read_text())
 
 
 def load(finished, name):
@@ -221,6 +225,27 @@ def test_the_processors_were_watched_and_the_round_trip_taken_twice(finished):
     assert cpu["own"] > 0
     assert cpu["own"] + cpu["foreign"] + cpu["idle"] + cpu["steal"] == pytest.approx(1, abs=0.15)
     assert network["rtt_after_ms"]["count"] > 0
+
+
+def test_a_burst_on_one_link_ends_with_its_reports(tmp_path):
+    flags = ["--arrivals", "burst:2", "--requests", "2", "--methods", "cachegen-meet", "--pcap"]
+    process = start(tmp_path, *flags)
+    output, _ = process.communicate(timeout=200)
+
+    assert finished_well(process.returncode, tmp_path), output
+    run = tmp_path / "latest"
+    assert "- **cachegen-meet**: " in (run / "report.md").read_text()
+    assert (run / "report.html").stat().st_size > 10_000
+    assert {(row["request"], row["batch"]) for row in read_rows(tmp_path, "link.csv")} == {("", "0")}
+    delivered = sum(float(row["delivered_bytes"]) for row in read_rows(tmp_path, "link.csv"))
+    assert delivered > sum(float(row["bytes"]) for row in read_rows(tmp_path, "requests.csv"))
+    link = load_summary(tmp_path)["link"]
+    assert link["queue_max_bytes"] > 0
+    assert link["excess_ms"] >= 0
+    assert link["losses"]["down"]["frames"] > link["losses"]["down"]["lost"] == 0
+    command = [sys.executable, "-m", "testbed.packets", str(run)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode in {0, 3}, done.stderr
 
 
 def test_ctrl_c_leaves_a_readable_partial_result_and_no_process(tmp_path):

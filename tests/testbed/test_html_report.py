@@ -2,17 +2,25 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from example_run import HOSTILE, METHODS, SLO_MS, default_events, default_rows, failed, served, write_run
 
+from testbed.cpu_account import CpuUse
+from testbed.fidelity import LinkSummary, judge
 from testbed.html_report import render_page
-from testbed.html_report.provenance import flattened, link_checks
-from testbed.html_report.tables import attainment_table, request_table, verdict_line
+from testbed.html_report.link_checks import link_checks
+from testbed.html_report.provenance import flattened
+from testbed.html_report.tables import attainment_table, main_table, request_table, verdict_line
 from testbed.html_report.timeline import timeline
+from testbed.link_settings import LinkSettings
+from testbed.metrics import summarize_method
 from testbed.palette import method_style
+from testbed.report_markdown import render_markdown
 from testbed.run_files import read_run
+from testbed.slo import SLO_SCALES, VIOLATION_CLASSES
 
 ROW = served(0, "cachegen", 1400.0)
 
@@ -94,12 +102,55 @@ def test_the_verdict_ranks_methods_and_joins_those_that_are_equal(tmp_path):
 
 
 def test_attainment_counts_issued_requests_and_an_slo_met_exactly(tmp_path):
-    table = attainment_table(read_run(write_run(tmp_path)))
+    table = attainment_table(read_run(write_run(tmp_path)).summary)
     at_slo = table.headings.index("1.5 s") - 1
     found = {row.name: [cell.text for cell in row.cells] for row in table.rows}
     assert found["cachegen"][at_slo] == "67%"
     # of three, one failed: no SLO is long enough for it
     assert found["quant8"][-1] == "67%"
+
+
+def test_scores_stand_in_the_main_table_and_the_uncompressed_caches_below():
+    figures = summarize_method([served(0, "cachegen", 1000.0, score=0.25)])
+    table = main_table({"methods": {"cachegen": figures}, "reference": {"score_mean": 0.75}})
+    assert table.headings[-1] == "score"
+    method, reference = table.rows
+    assert (method.cells[-1].text, method.cells[-1].pointer) == ("0.25", "/methods/cachegen/score_mean")
+    assert (reference.name, reference.cells[-1].text) == ("uncompressed KV", "0.75")
+    assert (reference.place, reference.cells[-1].pointer) == (None, "/reference/score_mean")
+    assert len(method.cells) == len(reference.cells) == len(table.headings) - 1
+
+
+def test_every_statistic_of_a_method_stands_in_page_and_markdown(tmp_path):
+    late = [served(request, "cachegen", 1600.0 + request, oracle_ttft_ms=1400.0 + 80 * request) for request in range(3)]
+    lost = [failed(3, "cachegen", "gone"), failed(4, "cachegen", "slow", status="timed_out")]
+    lost = [replace(row, oracle_ttft_ms=1000.0) for row in lost]
+    run = read_run(write_run(tmp_path, [*late, *lost, served(5, "cachegen", 500.0, ended_s=0.5)]))
+    page, report = render_page(run), render_markdown(run.summary, run.manifest, run.config)
+    assert "| cachegen | 3 | 1 | 1 | 0 | 4 | 1 |" in report
+    assert "| 83% [44, 97] |" in report
+    shown = set(re.findall(r'data-pointer="([^"]*)"', page))
+    head = "/methods/cachegen"
+    figures = {"slo_violation_rate_interval/1", "goodput/requests_per_s", "goodput/bytes_per_s"}
+    figures |= {f"violation_classes/{name}" for name in VIOLATION_CLASSES}
+    figures |= {f"violations_by_oracle/{name}" for name in ("avoidable", "infeasible")}
+    figures |= {f"ttft_ms/{name}" for name in ("mean", "p50", "p90", "p95", "p99")} | {"ttft_ms_interval/p95/0"}
+    figures |= {f"slo_attainment/{place}/attainment" for place in range(len(SLO_SCALES))}
+    assert {f"{head}/{name}" for name in figures} <= shown
+
+
+def test_a_run_of_before_there_were_such_statistics_has_its_reports(tmp_path):
+    path = write_run(tmp_path)
+    summary = json.loads((path / "summary.json").read_text())
+    for figures in summary["methods"].values():
+        for name in ("violation_classes", "slo_attainment", "goodput"):
+            del figures[name]
+        for name in [name for name in figures if name.endswith("_interval")]:
+            del figures[name]
+    (path / "summary.json").write_text(json.dumps(summary))
+    run = read_run(path)
+    assert "Violations and goodput" in render_page(run)
+    assert "| text | – | – | – | – | – | – | – | – |" in render_markdown(run.summary, run.manifest, run.config)
 
 
 def test_the_list_of_requests_has_an_end(tmp_path):
@@ -140,7 +191,7 @@ def test_fields_of_another_type_are_left_out_and_a_span_never_ends_before_it_sta
 
 def test_each_measure_of_the_link_is_set_against_its_limit(tmp_path):
     run = read_run(write_run(tmp_path))
-    holds = {check.name: check.holds for check in link_checks(run.summary, run.manifest)}
+    holds = {check.name: check.holds for check in link_checks(run.summary, run.manifest, run.config)}
     assert holds["rate error per busy second, mean"] is False
     assert holds["rate error per busy second, 95th percentile"] is True
     assert holds["lateness of delayed frames, largest"] is False
@@ -149,9 +200,63 @@ def test_each_measure_of_the_link_is_set_against_its_limit(tmp_path):
 
 
 def test_a_link_that_was_not_measured_is_not_said_to_hold():
-    checks = link_checks({"link": {}}, {})
+    checks = link_checks({"link": {}}, {}, {})
     assert {check.holds for check in checks} == {None}
     assert {check.measured for check in checks} == {"not measured"}
+
+
+CPU = {"foreign": 0.3, "own": 0.5, "idle": 0.2, "steal": 0.01, "pressure": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("link", "name", "measured", "holds"),
+    [
+        ({"excess_ms": 20.1}, "bytes beyond capacity, as time at the peak rate", "20.1 ms", False),
+        ({"rtt_ms": 26.9}, "round trip before the first request", "26.90 ms", True),
+        ({"rtt_after_ms": 28.1}, "round trip after the last request", "28.10 ms", False),
+        ({"queue_max_bytes": 11514}, "most bytes waiting in the queue", "11514", True),
+        ({"queue_max_bytes": 11515}, "most bytes waiting in the queue", "11515", False),
+        ({}, "frames lost on purpose, way down", "300 of 10000 (3.000%)", False),
+        ({}, "frames lost on purpose, way up", "100 of 10000 (1.000%)", True),
+        ({"cpu": CPU}, "processors taken by other programs", "30%; somebody waited 10% of the time", True),
+        (
+            {"cpu": CPU | {"pressure": 0.3}},
+            "processors taken by other programs",
+            "30%; somebody waited 30% of the time",
+            False,
+        ),
+        ({"cpu": CPU | {"steal": 0.06}}, "processors taken by the machine below", "6.00%", False),
+    ],
+)
+def test_a_measure_is_held_to_what_was_asked_of_the_link(link, name, measured, holds):
+    config = {"delay_ms": 10.0, "jitter_ms": 3.0, "loss": 0.01, "queue_bytes": 10_000}
+    manifest = {"delay_node": {"lost": {"down": 300, "up": 100}, "passed": {"down": 9700, "up": 9900}}}
+    [check] = [check for check in link_checks({"link": link}, manifest, config) if check.name == name]
+    assert (check.measured, check.holds) == (measured, holds)
+    assert check.limit
+
+
+def test_a_run_that_the_verdict_calls_valid_has_no_measure_that_is_not_kept():
+    link = LinkSettings(delay_ms=10, jitter_ms=3, loss=0.01)
+    summary = LinkSummary(1, 10.0, 5.0, (0.01,) * 5, 0.019, 0.1, 9.9, 5, link.queue_bytes, 1e6, 9e5)
+    node = {"late_ms": {"p99": 9.0, "max": 49.0}, "drops": {"down": 0, "up": 0}}
+    node |= {"lost": {"down": 100, "up": 101}, "passed": {"down": 9900, "up": 9899}}
+    verdict = judge(summary, link, rtt_ms=[27.9], delay_report=node, cpu=CpuUse(**CPU))
+    assert (verdict.verdict, verdict.reasons) == ("VALID", ())
+
+    figures = {
+        "rate_error_mean": summary.rate_error_mean,
+        "rate_error_p95": summary.rate_error_p95,
+        "excess_ms": 1e3 * summary.excess_s,
+        "rtt_ms": 27.9,
+        "step_late_p99_ms": summary.step_late_p99_ms,
+        "queue_max_bytes": summary.queue_max_bytes,
+        "cpu": CPU,
+    }
+    config = {"delay_ms": 10, "jitter_ms": 3, "loss": 0.01}
+    checks = link_checks({"link": figures}, {"delay_node": node}, config)
+    assert [check for check in checks if check.holds is False] == []
+    assert sum(check.holds is True for check in checks) == 13
 
 
 def test_all_of_a_file_is_listed_by_its_paths():
@@ -174,3 +279,13 @@ def test_the_script_has_every_request_with_its_link(tmp_path):
     assert set(link["delivered_mbps"]) == {10.0}
     assert len(link["edges_s"]) == len(link["capacity_mbps"]) + 1
     assert not re.search(r"[<>]", page.scripts[0])
+
+
+def test_the_link_of_a_batch_stands_on_the_time_axis_of_each_of_its_requests(tmp_path):
+    rows = [served(0, "text", 1000.0, batch=0), served(1, "text", 1000.0, batch=0, arrival_s=0.55)]
+    page = Page(render_page(read_run(write_run(tmp_path, rows))))
+    first, second = json.loads(page.scripts[0])["requests"]
+    # in tenths from the batch's beginning, up to the end of the chart, a little after the SLO of 1.5 s
+    assert first["link"]["edges_s"] == pytest.approx([0.1 * place for place in range(17)])
+    assert second["link"]["edges_s"] == pytest.approx([0.0, *(0.05 + 0.1 * place for place in range(15))])
+    assert first["shared_with"] == second["shared_with"] == 1

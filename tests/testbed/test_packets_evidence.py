@@ -66,6 +66,20 @@ def run(tmp_path):
     return make
 
 
+def test_the_replay_of_a_batch_is_found_by_its_number(run, tmp_path):
+    run()
+    rows = [f",3,raw,{index / 10},0.1,0.1" for index in range(20)]
+    (tmp_path / "link.csv").write_text("\n".join(["request,batch,method,start_s,duration_s,busy_s", *rows]) + "\n")
+    replay = {"request": None, "batch": 3, "method": "raw", "start_s": START_S, "end_s": START_S + 2}
+    (tmp_path / "replays.json").write_text(json.dumps({"replays": [replay | {"trace_offset_s": 0.0}]}))
+    [rate] = [finding for finding in examine(tmp_path) if finding.what == "rate"]
+    assert rate.found.startswith("0.00% off")
+
+    (tmp_path / "replays.json").write_text(json.dumps({"replays": [replay | {"batch": 4, "trace_offset_s": 0.0}]}))
+    with pytest.raises(InvalidInputError, match=r"link\.csv:2: replays\.json has no replay"):
+        examine(tmp_path)
+
+
 def wrong(findings):
     return {what for what, finding in findings.items() if not finding.is_right}
 

@@ -11,6 +11,7 @@ import pytest
 from example_run import HOSTILE, default_rows, failed, write_run
 
 from testbed.report import main, write_reports
+from testbed.virtual_run import main as run_virtually
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ("report.html", "report.md", "requests.parquet", "ttft.svg")
@@ -49,6 +50,22 @@ def test_every_named_run_gets_its_own_page(tmp_path, capsys):
     assert capsys.readouterr().out == "".join(f"{path / 'report.html'}\n" for path in paths)
     assert "INVALID" not in (paths[0] / "report.html").read_text()
     assert "INVALID" in (paths[1] / "report.html").read_text()
+
+
+def test_a_virtual_run_which_has_no_machine_and_no_network_gets_its_reports(tmp_path):
+    grid = ["--traces", "lte", "--context-tokens", "1024", "--slo-shares", "0.6", "--requests", "2"]
+    assert run_virtually(["-o", str(tmp_path / "grid"), *grid, "--methods", "text,transform-meet"]) == 0
+    [path] = (tmp_path / "grid").glob("lte-*")
+    assert main([str(path)]) == 0
+
+    report, page = (path / "report.md").read_text(), (path / "report.html").read_text()
+    assert all((path / name).stat().st_size for name in MADE)
+    assert "- **transform-meet**: " in report
+    assert "Contexts of 1024 tokens in chunks of 512" in report
+    for text in (report, page):
+        assert "No link was measured" in text
+        assert "virtual_costs.json" in text
+        assert "no git" not in text
 
 
 def test_a_directory_without_a_run_is_refused_in_one_line(tmp_path):
