@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from cachegen.errors import InvalidInputError, StoreUnavailableError
-from cachegen.stores import Store, note_read
+from cachegen.stores import Store, UseRecorder
 
 
 class StoreSource:
@@ -15,7 +15,7 @@ class StoreSource:
 
     A store's calls block: each fetch reads in a thread, piece by piece. One that is cancelled ends at once. Its thread
     reads nothing where it has not begun; else it stops behind the piece that it waits for, which is counted and
-    dropped.
+    dropped. The uses of contexts are recorded in the store, where it can be written to.
 
     Parameters
     ----------
@@ -35,6 +35,7 @@ class StoreSource:
             raise InvalidInputError(f"threads is {threads}, must be positive")
         self.received_bytes = 0
         self._store, self._counting = store, threading.Lock()
+        self._uses = UseRecorder(store)
         # its own threads, so that a store that hangs does not stop the rest of the program
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="store-source")
 
@@ -53,7 +54,7 @@ class StoreSource:
             data = await loop.run_in_executor(self._threads, self._read, name, max_bytes, news)
         finally:
             news.unwanted = True
-        self._threads.submit(note_read, self._store, name)  # nobody waits for it
+        self._uses.note(name)
         return data
 
     def _read(self, name: str, max_bytes: int, news: "_News") -> bytes:
@@ -78,6 +79,7 @@ class StoreSource:
     async def close(self) -> None:
         """Give up the threads; calls that go on end in their own time."""
         self._threads.shutdown(wait=False)
+        self._uses.close()
 
 
 class _News:

@@ -48,6 +48,10 @@ class Store(Protocol):
         """Publish ``data`` unless there is an object ``name``; return whether it was. Of two at once, one succeeds."""
         ...
 
+    def touch(self, name: str) -> None:
+        """Put an object of no bytes, for the time of its put; unlike a put, it may be lost by a power cut."""
+        ...
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return ``data[start:end]`` of the object, ``start`` and ``end`` not being negative."""
         ...

@@ -49,7 +49,11 @@ class FileStore:
             return False
         return True
 
-    def _write(self, name: str, data: bytes, publish: Callable[[Path, Path], object]) -> None:
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``; waits for no disk, unless the folder is new."""
+        self._write(name, b"", Path.replace, synced=False)
+
+    def _write(self, name: str, data: bytes, publish: Callable[[Path, Path], object], *, synced: bool = True) -> None:
         check_name(name)
         target = self.root / name
         temporary = self._temporary / secrets.token_hex(16)
@@ -60,11 +64,12 @@ class FileStore:
             _make_folder(self._temporary)
             _make_folder(target.parent)
             try:
-                _write_synced(temporary, data)
+                _write_new(temporary, data, synced=synced)
                 publish(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(target.parent)
+            if synced:
+                _sync_folder(target.parent)
         except FileExistsError:
             if target.is_file():  # a link's refusal, not that of a file where a folder should be
                 raise
@@ -178,11 +183,12 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:
     return StoreUnavailableError(f"{path}: {error.strerror}")
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, *, synced: bool) -> None:
     with path.open("xb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _make_folder(folder: Path) -> None:

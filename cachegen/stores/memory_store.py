@@ -38,6 +38,10 @@ class MemoryStore:
         with self._changing:
             return self._objects.setdefault(name, new) is new
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``."""
         check_range(start, end)

@@ -133,6 +133,10 @@ class RedisStore:
                         raise StoreUnavailableError(f"{self._server.label}: {name}: the server dropped parts of a put")
         raise self._restless(name)
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``; one round trip for what lies in the first ``PART_BYTES``."""
         check_range(start, end)

@@ -68,6 +68,10 @@ class S3Store:
                 return False
         return True
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``; a range in one request, unless it lies behind the end."""
         check_name(name)
