@@ -2,13 +2,12 @@
 
 Below the root every path is an object's name, but for ``.tmp``, where objects are written before they get
 their name. A writer that dies leaves a file there and nothing else; the next store to open the folder removes
-it once it is too old to be anyone's work. Symbolic links are not objects: nothing outside the root can be
-reached.
+it once it is too old, by the file system's own clock, to be anyone's work. Symbolic links are not objects: nothing
+outside the root can be reached.
 """
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,8 +18,8 @@ from cachegen.stores.base import StoredObject, check_name, check_range, is_name
 TEMPORARY_FOLDER = ".tmp"
 # Of an object that is read in pieces; a shared file system may lie behind a network.
 _PIECE_BYTES = 1 << 18
-# One object is written in seconds; an hour leaves room for a disk in trouble.
-STALE_AFTER_S = 3600.0
+# One object is written in seconds; a day leaves room for a disk in trouble and for a clock that is set.
+STALE_AFTER_S = 86400.0
 
 
 class FileStore:
@@ -159,9 +158,20 @@ class FileStore:
     def _collect_stale(self) -> None:
         # Housekeeping: whoever may not remove these files, or comes second, can use the store all the same.
         with suppress(OSError):
-            for temporary in self._temporary.iterdir():
-                if time.time() - temporary.stat().st_mtime > STALE_AFTER_S:
-                    temporary.unlink(missing_ok=True)
+            if found := list(self._temporary.iterdir()):
+                now_s = self._now_s()
+                for temporary in found:
+                    if now_s - temporary.stat().st_mtime > STALE_AFTER_S:
+                        temporary.unlink(missing_ok=True)
+
+    def _now_s(self) -> float:
+        """The time by the clock that gives files theirs, which may be another machine's."""
+        probe = self._temporary / secrets.token_hex(16)
+        try:
+            probe.touch(exist_ok=False)
+            return probe.stat().st_mtime
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def _raise(error: OSError) -> None:
