@@ -185,6 +185,19 @@ def test_entries_say_size_and_order_of_puts(store):
     assert (again.size_bytes, again.modified_s >= second.modified_s) == (1, True)
 
 
+def test_touching_makes_an_empty_object_and_renews_its_time(store):
+    store.touch("used/a")
+    [first] = again = store.entries()
+    while again[0].modified_s == first.modified_s:  # a store's clock may tick in seconds
+        store.touch("used/a")
+        again = store.entries()
+
+    assert (first.name, first.size_bytes, len(again)) == ("used/a", 0, 1)
+    assert again[0].modified_s > first.modified_s
+    with pytest.raises(InvalidInputError, match="not an object name"):
+        store.touch("../a")
+
+
 def test_put_replaces_and_delete_removes(store):
     store.put("a", b"old" * 9_000_000)
     store.put("a", b"newer")
