@@ -2,7 +2,8 @@
 
 Each answer is compared with that of the context put together from undamaged chunks at the levels that the load says it
 used. A request that is not done in time is stuck. Memory, descriptors, threads and tasks are looked at throughout.
-Exit status 1: a wrong token, a stuck request, an unexpected failure, or a leak.
+What was found is printed and written to ``runs/soak.json``. Exit status 1: a wrong token, a stuck request, an
+unexpected failure, or a leak.
 """
 
 import argparse
@@ -22,14 +23,16 @@ from pathlib import Path
 from statistics import median
 
 from bench.clean_assembly import CleanContext
+from bench.soak_faults import Faults
 from bench.soak_world import (
     CHUNK_TOKENS,
     LADDER,
     QUOTA_SHARE,
-    Faults,
+    ROOT,
     Server,
     await_ready,
     make_contexts,
+    make_foreign_chunks,
     make_model,
     make_profile,
     open_files,
@@ -55,6 +58,7 @@ AT_ONCE, NEW_TOKENS, QUESTION = 16, 4, (5, 17, 42)
 SLO_S, PATIENCE_S, SILENCE_S = 1.0, 1.0, 1.0
 # deadline and patience, and what computing takes on a machine that does everything at once
 STUCK_S = 60.0
+RESULT = ROOT / "runs" / "soak.json"
 # Between the first and the last third of the looks, after a fifth of the requests for warming up.
 ALLOWED = {"rss_bytes": 48 << 20, "descriptors": 8, "threads": 4, "tasks": 0}
 LOOKS = 30
@@ -66,6 +70,7 @@ class Found:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
     longest_s: float = 0.0
     looks: list[dict[str, int]] = field(default_factory=list)
@@ -96,7 +101,9 @@ class Soak:
         self._model = make_model()
         self._profile = make_profile(self._model)
         self._contexts = []
-        for cache in make_contexts(self._model):
+        caches = make_contexts(self._model)
+        self.foreign = make_foreign_chunks(self._model, caches[0])
+        for cache in caches:
             manifest = store_kv(str(root), self._model, cache, LADDER, self._profile, CHUNK_TOKENS)
             clean = CleanContext(self._model, self._profile, cache, manifest)
             self._contexts.append((manifest.context_key, list(cache.token_ids), clean))
@@ -129,7 +136,7 @@ class Soak:
                 self._profile,
                 source,
                 LoadCosts(RecomputeCost(0.3, 0.0, 0.0), reserve_s=0.0),
-                lambda *_, **__: None,
+                self._count_event,
                 LoadLimits(patience_s=PATIENCE_S),
             )
             try:
@@ -161,6 +168,9 @@ class Soak:
                 self.found.outcomes["right"] += 1
             self.found.sources.update(loaded.chunk_sources)
 
+    def _count_event(self, event: str, **_fields: object) -> None:
+        self.found.events[event] += 1
+
     def _note_bad(self, outcome: str, text: str) -> None:
         self.found.outcomes[outcome] += 1
         self.found.bad.append(text)
@@ -184,9 +194,9 @@ def soak(root: Path, requests: int, seed: int) -> dict[str, object]:
     soaking = Soak(root, requests, seed)
     full_bytes = store_bytes(root)
     server = Server(root)
-    faults = Faults(root, server, seed)
     beside = [start_beside("evict", root, int(QUOTA_SHARE * full_bytes))]
     beside += [start_beside("write", root, writer) for writer in (1, 2)]
+    faults = Faults(root, server, seed, soaking.foreign, [process.pid for process in beside[1:]])
     try:
         for process in beside:
             await_ready(process)
@@ -212,11 +222,16 @@ def soak(root: Path, requests: int, seed: int) -> dict[str, object]:
         "requests": requests,
         "seed": seed,
         "outcomes": dict(found.outcomes),
+        "wrong_tokens": found.outcomes["wrong"],
+        "stuck": found.outcomes["stuck"],
         "chunks": dict(found.sources),
+        "log_events": dict(found.events),
         "faults": faults.counts,
         "evicted_objects": int(ends[0] or 0),
         "refused_writes": sum(int(end or 0) for end in ends[1:]),
         "longest_load_s": round(found.longest_s, 2),
+        "start": found.looks[0],
+        "end": found.looks[-1],
         "growth": growth,
         "server_descriptors": server_files,
         "temporary_files": temporary,
@@ -227,14 +242,17 @@ def soak(root: Path, requests: int, seed: int) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a soak and print its summary; return the exit status."""
+    """Run a soak, print its summary and keep it; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=1000, metavar="N", help="default: 1000")
     parser.add_argument("--seed", type=int, default=0, help="of requests and faults (default: 0)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         summary = soak(Path(folder).resolve(), options.requests, options.seed)
-    sys.stdout.write(json.dumps(summary, indent=2) + "\n")
+    text = json.dumps(summary, indent=2) + "\n"
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
     return 1 if summary["problems"] else 0
 
 

@@ -6,12 +6,10 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -44,11 +42,11 @@ def make_model() -> LanguageModel:
     return LanguageModel(LlamaForCausalLM(config).eval(), tokenizer=None, name="soak")
 
 
-def make_profile(model: LanguageModel) -> Profile:
-    """Return its profile, the same in every process."""
+def make_profile(model: LanguageModel, text: str = "profile") -> Profile:
+    """Return its profile, the same in every process; another one for another ``text``."""
     builder = ProfileBuilder(model.shape, model.fingerprint)
     for seed in range(4):
-        builder.add(calculate_kv(model, _tokens(random.Random(f"profile/{seed}"), 200)).chunk(0, 200))
+        builder.add(calculate_kv(model, _tokens(random.Random(f"{text}/{seed}"), 200)).chunk(0, 200))
     return builder.build()
 
 
@@ -64,6 +62,14 @@ def make_contexts(model: LanguageModel) -> list[KVCache]:
         shared = contexts[-1][: 2 * CHUNK_TOKENS] if index % 2 else []
         contexts.append([*shared, *_tokens(chance, chance.randrange(40, 90))])
     return [calculate_kv(model, token_ids, CHUNK_TOKENS) for token_ids in contexts]
+
+
+def make_foreign_chunks(model: LanguageModel, cache: KVCache) -> list[bytes]:
+    """Return sound chunks of a context, coded with another profile than that of the soak."""
+    url = "memory://soak-foreign"
+    store_kv(url, model, cache, LADDER, make_profile(model, "foreign"), CHUNK_TOKENS)
+    store = open_store(url)
+    return [store.get(name) for name in store.names("chunks/")]
 
 
 def store_bytes(root: Path) -> int:
@@ -94,95 +100,6 @@ class Server:
         """Kill it and start it on its port."""
         self.kill()
         self._start()
-
-
-class Faults:
-    """A thread that breaks something every now and then; a context manager.
-
-    Parameters
-    ----------
-    root : Path
-        Of the store.
-    server : Server
-        That serves it.
-    seed : int
-        Of what and when.
-
-    Attributes
-    ----------
-    counts : dict
-        How often each kind was injected.
-    """
-
-    def __init__(self, root: Path, server: Server, seed: int) -> None:
-        self._root, self._server, self._chance = root, server, random.Random(f"faults/{seed}")
-        self._kinds = {
-            "kill -9 and restart": self._server.restart,
-            "stall": self._stall,
-            "flipped bit": self._flip,
-            "missing object": self._remove,
-            "foreign object": self._exchange,
-            "damaged index": self._damage_index,
-        }
-        self.counts = dict.fromkeys(self._kinds, 0)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="faults")
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_error: object) -> None:
-        """End; the server runs then."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ending.wait(self._chance.uniform(0.1, 1.5)):
-            kind = self._chance.choice(list(self._kinds))
-            self._kinds[kind]()
-            self.counts[kind] += 1
-
-    def _stall(self) -> None:
-        self._server.process.send_signal(signal.SIGSTOP)
-        self._ending.wait(self._chance.uniform(0.1, 3.0))
-        self._server.process.send_signal(signal.SIGCONT)
-
-    def _flip(self) -> None:
-        self._rewrite("chunks/", lambda data: _flipped(data, self._chance))
-
-    def _damage_index(self) -> None:
-        self._rewrite(self._chance.choice(["manifests/", "tokens/"]), lambda data: _flipped(data, self._chance))
-
-    def _exchange(self) -> None:
-        foreign = self._pick("chunks/")
-        if foreign is not None:
-            other = foreign.read_bytes()
-            self._rewrite("chunks/", lambda _data: other)
-
-    def _remove(self) -> None:
-        path = self._pick("chunks/")
-        if path is not None:
-            path.unlink(missing_ok=True)
-
-    def _rewrite(self, prefix: str, change: Callable[[bytes], bytes]) -> None:
-        path = self._pick(prefix)
-        if path is not None:
-            data = path.read_bytes() if path.exists() else b""
-            if data:
-                open_store(str(self._root)).put(str(path.relative_to(self._root)), change(data))
-
-    def _pick(self, prefix: str) -> Path | None:
-        names = open_store(str(self._root)).names(prefix)
-        if not names:
-            return None
-        path = self._root / self._chance.choice(names)
-        return path if path.exists() else None
-
-
-def _flipped(data: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(data)
-    changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    return bytes(changed)
 
 
 def start_beside(work: str, root: Path, seed: int) -> subprocess.Popen[bytes]:

@@ -104,8 +104,8 @@ def test_only_the_testbed_has_capabilities_and_just_the_two_it_needs():
         assert not service.get("privileged")
 
 
-def test_the_store_is_read_only_for_the_server_and_reached_by_the_hosts_alone():
+def test_the_server_can_write_to_the_store_alone_and_is_reached_by_the_hosts_alone():
     storage = COMPOSE["services"]["storage"]
-    assert (storage["read_only"], storage["volumes"]) == (True, ["kv:/kv:ro"])
+    assert (storage["read_only"], storage["volumes"]) == (True, ["kv:/kv"])
     assert "ports" not in storage
     assert COMPOSE["networks"]["store"] == {"internal": True}

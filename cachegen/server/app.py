@@ -12,7 +12,7 @@ from cachegen.errors import StoreUnavailableError
 from cachegen.server.metrics import CONTENT_TYPE, ServerMetrics
 from cachegen.server.objects import ObjectHandler, ask_disk
 from cachegen.server.options import ServerOptions
-from cachegen.stores import FileStore
+from cachegen.stores import FileStore, UseRecorder
 
 # Probes of the machine's own have no token; what these say is no secret.
 _OPEN_PATHS = {"/healthz", "/readyz"}
@@ -20,7 +20,7 @@ _OPEN_PATHS = {"/healthz", "/readyz"}
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(store: FileStore, options: ServerOptions, metrics: ServerMetrics) -> web.Application:
+def make_app(store: FileStore, options: ServerOptions, metrics: ServerMetrics, uses: UseRecorder) -> web.Application:
     """Return the application that answers for ``store``."""
 
     async def alive(_request: web.Request) -> web.StreamResponse:
@@ -30,13 +30,13 @@ def make_app(store: FileStore, options: ServerOptions, metrics: ServerMetrics) -
         return await _answer_ready(store.root)
 
     async def show_metrics(_request: web.Request) -> web.StreamResponse:
-        return web.Response(body=metrics.exposition().encode(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
+        return web.Response(body=metrics.exposition(uses).encode(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
     app = web.Application(middlewares=[_guard(options, metrics)])
     app.router.add_get("/healthz", alive)
     app.router.add_get("/readyz", ready)
     app.router.add_get("/metrics", show_metrics)
-    app.router.add_get("/v1/objects/{name:.*}", ObjectHandler(store, options.stall_s, metrics).answer)
+    app.router.add_get("/v1/objects/{name:.*}", ObjectHandler(store, options.stall_s, metrics, uses).answer)
     return app
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from cachegen.stores import UseRecorder
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # From a small object on loopback to a large one over a slow link, a factor of about three apart.
@@ -36,7 +38,7 @@ class ServerMetrics:
         self._latencies[bisect_left(_BUCKETS_S, took_s)] += 1
         self._latency_sum_s += took_s
 
-    def exposition(self) -> str:
+    def exposition(self, uses: UseRecorder) -> str:
         """Return all of it in Prometheus' text format, version 0.0.4."""
         lines = [
             *_head("requests_total", "counter", "Answers by HTTP status."),
@@ -48,6 +50,8 @@ class ServerMetrics:
             ("refused_connections_total", "counter", self.refused_connections, "Connections beyond the limit."),
             ("disk_errors_total", "counter", self.disk_errors, "Requests that failed by the disk."),
             ("cut_transfers_total", "counter", self.cut_transfers, "Answers cut off: too slow, or the server's stop."),
+            ("recorded_uses_total", "counter", uses.recorded, "Uses of contexts that eviction knows of."),
+            ("unrecorded_uses_total", "counter", uses.refused, "Uses that the folder took no record of."),
         ):
             lines += [*_head(name, kind, text), f"cachegen_{name} {value}"]
         lines += [*_head("request_seconds", "histogram", "Time from a request's arrival to its answer's end.")]

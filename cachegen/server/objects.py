@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from cachegen.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 from cachegen.server.metrics import ServerMetrics
 from cachegen.server.selection import select
-from cachegen.stores import FileStore, note_read
+from cachegen.stores import FileStore, UseRecorder
 
 # What a client has to take within the stall limit; each piece costs the server a quarter of a millisecond.
 _PIECE_BYTES = 1 << 20
@@ -33,6 +33,7 @@ class ObjectHandler:
     store: FileStore
     stall_s: float
     metrics: ServerMetrics
+    uses: UseRecorder
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the answer, sent already where it has a body."""
@@ -46,8 +47,8 @@ class ObjectHandler:
         except StoreUnavailableError as error:
             self._note_disk(name, error)
             return web.Response(status=503, text=f"the store's disk fails: {_cause(error)}\n")
-        # nobody waits for it
-        asyncio.get_running_loop().run_in_executor(None, note_read, self.store, name)
+        if request.method == hdrs.METH_GET:
+            self.uses.note(name)
         with file:
             return await self._send(request, name, file)
 

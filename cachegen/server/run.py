@@ -18,7 +18,7 @@ from cachegen.server.app import make_app
 from cachegen.server.exposure import is_loopback, listen, tls_context
 from cachegen.server.metrics import ServerMetrics, request_counter
 from cachegen.server.options import ServerOptions
-from cachegen.stores import FileStore
+from cachegen.stores import FileStore, UseRecorder
 
 # A name has at most 512 characters, a token 1,024; nothing else of a request is read.
 _MAX_LINE_BYTES, _MAX_HEADERS = 4096, 64
@@ -78,7 +78,9 @@ async def serving(root: Path, host: str, port: int, options: ServerOptions) -> A
         raise InvalidInputError(f"{root}: not a folder")
     tls = tls_context(options.tls_cert, options.tls_key) if options.tls_cert and options.tls_key else None
     metrics = ServerMetrics()
-    app = make_app(FileStore(root), options, metrics)
+    store = FileStore(root)
+    uses = UseRecorder(store)
+    app = make_app(store, options, metrics, uses)
 
     async def await_transfers(_app: web.Application) -> None:
         with contextlib.suppress(TimeoutError):
@@ -115,6 +117,7 @@ async def serving(root: Path, host: str, port: int, options: ServerOptions) -> A
             await asyncio.wait([accepting])
             listener.close()
             await runner.cleanup()
+            uses.close()
 
 
 def _warn(root: Path, address: str, options: ServerOptions) -> None:

@@ -8,15 +8,16 @@ from cachegen.errors import InvalidInputError, UnknownNameError
 from cachegen.stores.base import Store, StoredObject, check_name, is_name
 from cachegen.stores.file_store import FileStore
 from cachegen.stores.memory_store import shared_memory_store
-from cachegen.stores.publish import note_read, publish_context, record_use
+from cachegen.stores.publish import publish_context, record_use
+from cachegen.stores.uses import UseRecorder
 
 __all__ = [
     "STORES",
     "FileStore",
     "Store",
     "StoredObject",
+    "UseRecorder",
     "check_name",
-    "note_read",
     "open_store",
     "publish_context",
     "record_use",

@@ -1,6 +1,7 @@
 """What a store is, and which names its objects may have."""
 
 import re
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,7 +36,7 @@ class Store(Protocol):
     """Named objects of bytes. An object is there whole or not at all. Safe for threads and for concurrent writers.
 
     Every method raises ``InvalidInputError`` for a name that ``check_name`` refuses, and
-    ``StoreUnavailableError`` when the store does not answer. ``get``, ``size`` and ``delete`` raise
+    ``StoreUnavailableError`` when the store does not answer. ``get``, ``read``, ``size`` and ``delete`` raise
     ``ObjectNotFoundError`` when there is no such object.
     """
 
@@ -47,8 +48,21 @@ class Store(Protocol):
         """Publish ``data`` unless there is an object ``name``; return whether it was. Of two at once, one succeeds."""
         ...
 
+    def touch(self, name: str) -> None:
+        """Put an object of no bytes, for the time of its put; unlike a put, it may be lost by a power cut."""
+        ...
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return ``data[start:end]`` of the object, ``start`` and ``end`` not being negative."""
+        ...
+
+    def read(self, name: str, end: int) -> Generator[bytes, None, None]:
+        """Yield ``data[:end]`` of the object piece by piece, as it arrives; no piece is empty.
+
+        To close the generator ends the transfer. All pieces are of one object: where it is replaced or removed
+        meanwhile, they are those of the old one, or ``StoreUnavailableError`` is raised. Errors come with the first
+        piece or later, not by the call.
+        """
         ...
 
     def size(self, name: str) -> int:

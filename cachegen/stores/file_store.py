@@ -2,14 +2,13 @@
 
 Below the root every path is an object's name, but for ``.tmp``, where objects are written before they get
 their name. A writer that dies leaves a file there and nothing else; the next store to open the folder removes
-it once it is too old to be anyone's work. Symbolic links are not objects: nothing outside the root can be
-reached.
+it once it is too old, by the file system's own clock, to be anyone's work. Symbolic links are not objects: nothing
+outside the root can be reached.
 """
 
 import os
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,8 +16,10 @@ from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
 from cachegen.stores.base import StoredObject, check_name, check_range, is_name
 
 TEMPORARY_FOLDER = ".tmp"
-# One object is written in seconds; an hour leaves room for a disk in trouble.
-STALE_AFTER_S = 3600.0
+# Of an object that is read in pieces; a shared file system may lie behind a network.
+_PIECE_BYTES = 1 << 18
+# One object is written in seconds; a day leaves room for a disk in trouble and for a clock that is set.
+STALE_AFTER_S = 86400.0
 
 
 class FileStore:
@@ -47,7 +48,11 @@ class FileStore:
             return False
         return True
 
-    def _write(self, name: str, data: bytes, publish: Callable[[Path, Path], object]) -> None:
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``; waits for no disk, unless the folder is new."""
+        self._write(name, b"", Path.replace, synced=False)
+
+    def _write(self, name: str, data: bytes, publish: Callable[[Path, Path], object], *, synced: bool = True) -> None:
         check_name(name)
         target = self.root / name
         temporary = self._temporary / secrets.token_hex(16)
@@ -58,11 +63,12 @@ class FileStore:
             _make_folder(self._temporary)
             _make_folder(target.parent)
             try:
-                _write_synced(temporary, data)
+                _write_new(temporary, data, synced=synced)
                 publish(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(target.parent)
+            if synced:
+                _sync_folder(target.parent)
         except FileExistsError:
             if target.is_file():  # a link's refusal, not that of a file where a folder should be
                 raise
@@ -80,6 +86,15 @@ class FileStore:
             first = min(start, size_bytes)
             file.seek(first)
             return file.read((size_bytes if end is None else min(end, size_bytes)) - first)
+
+    def read(self, name: str, end: int) -> Generator[bytes, None, None]:
+        """See ``Store.read``; a file that is replaced stays open."""
+        check_range(0, end)
+        path = self.path(name)
+        with _refusals_named(path), path.open("rb", buffering=0) as file:
+            while piece := file.read(min(end, _PIECE_BYTES)):
+                end -= len(piece)
+                yield piece
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""
@@ -143,9 +158,20 @@ class FileStore:
     def _collect_stale(self) -> None:
         # Housekeeping: whoever may not remove these files, or comes second, can use the store all the same.
         with suppress(OSError):
-            for temporary in self._temporary.iterdir():
-                if time.time() - temporary.stat().st_mtime > STALE_AFTER_S:
-                    temporary.unlink(missing_ok=True)
+            if found := list(self._temporary.iterdir()):
+                now_s = self._now_s()
+                for temporary in found:
+                    if now_s - temporary.stat().st_mtime > STALE_AFTER_S:
+                        temporary.unlink(missing_ok=True)
+
+    def _now_s(self) -> float:
+        """The time by the clock that gives files theirs, which may be another machine's."""
+        probe = self._temporary / secrets.token_hex(16)
+        try:
+            probe.touch(exist_ok=False)
+            return probe.stat().st_mtime
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def _raise(error: OSError) -> None:
@@ -167,11 +193,12 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:
     return StoreUnavailableError(f"{path}: {error.strerror}")
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, *, synced: bool) -> None:
     with path.open("xb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _make_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Generator
 
 from cachegen.errors import ObjectNotFoundError
 from cachegen.stores.base import StoredObject, check_name, check_range
@@ -37,10 +38,19 @@ class MemoryStore:
         with self._changing:
             return self._objects.setdefault(name, new) is new
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``."""
         check_range(start, end)
         return self._data(name)[start:end]
+
+    def read(self, name: str, end: int) -> Generator[bytes, None, None]:
+        """See ``Store.read``; one piece."""
+        if data := self.get(name, 0, end):
+            yield data
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""

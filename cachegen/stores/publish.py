@@ -1,11 +1,10 @@
 """Publishing a context: chunks first, then tokens, the manifest last, so that what is listed is there."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cachegen.chunking import TokenIds, pack_tokens
-from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
+from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError
 from cachegen.manifest import (
     Manifest,
     check_tokens,
@@ -79,17 +78,7 @@ def record_use(store: Store, context_key: bytes) -> None:
 
     The record is the time that the store gives to an empty object, so clocks of readers play no part.
     """
-    store.put(used_name(context_key), b"")
-
-
-def note_read(store: Store, name: str) -> None:
-    """Record the use of a context whose manifest was read under ``name``; other objects are none.
-
-    A store that cannot be written to is read all the same: then nothing is known of uses, and nothing evicted either.
-    """
-    if name.startswith("manifests/"):
-        with suppress(StoreError, ValueError):  # nor is every name there a manifest's
-            record_use(store, bytes.fromhex(name.rpartition("/")[2]))
+    store.touch(used_name(context_key))
 
 
 def _put_once(store: Store, name: str, data: bytes) -> tuple[bytes, int]:

@@ -13,11 +13,13 @@ permanent, moves the first in its place and sets the head. Parts of the object t
 """
 
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from cachegen.errors import ObjectNotFoundError, StoreUnavailableError
 from cachegen.stores.base import StoredObject, check_name, check_range, is_name
+from cachegen.stores.piece_size import PieceSize
 from cachegen.stores.redis_client import RedisServer
 
 PART_BYTES = 8 * 2**20
@@ -67,6 +69,7 @@ class _Keys:
 
     def __init__(self, name: str) -> None:
         check_name(name)
+        self.name = name
         self._stem = f"{_PREFIX}{{{name}}}"
         self.head, self.first = f"{self._stem}:head", f"{self._stem}:0"
 
@@ -130,6 +133,10 @@ class RedisStore:
                         raise StoreUnavailableError(f"{self._server.label}: {name}: the server dropped parts of a put")
         raise self._restless(name)
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``; one round trip for what lies in the first ``PART_BYTES``."""
         check_range(start, end)
@@ -147,6 +154,24 @@ class RedisStore:
                     # evicted or expired under a policy that the class forbids: no part of an object is an object
                     raise self._missing(name)
         raise self._restless(name)
+
+    def read(self, name: str, end: int) -> Generator[bytes, None, None]:
+        """See ``Store.read``; a round trip for each piece, of which a fast link gets large ones."""
+        check_range(0, end)
+        keys, pace = _Keys(name), PieceSize(PART_BYTES)
+        with self._server.refusals_named(name):
+            asked_s = time.monotonic()
+            head, pieces = self._first(keys, 0, min(end, pace.num_bytes))
+            place, stop = 0, min(end, head.size_bytes)
+            while place < stop:
+                pace.note(time.monotonic() - asked_s)
+                piece = b"".join(pieces)
+                place += len(piece)
+                yield piece
+                asked_s = time.monotonic()
+                pieces = self._next(keys, head, place, min(place + pace.num_bytes, stop))
+        if not head.generation:
+            raise self._missing(name)
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""
@@ -204,6 +229,17 @@ class RedisStore:
         commands += _ranges(keys.first, start, PART_BYTES if end is None else min(end, PART_BYTES))
         fields, *pieces = self._together(commands, at_one_moment=True)
         return _Head(fields), pieces
+
+    def _next(self, keys: _Keys, head: _Head, start: int, stop: int) -> list[bytes]:
+        """Bytes from ``start`` to ``stop``, or to the end of their part, of the object with this head."""
+        stop = min(stop, (start // PART_BYTES + 1) * PART_BYTES)
+        if start < PART_BYTES:
+            found, pieces = self._first(keys, start, stop)
+        else:
+            found, pieces = head, self._further(keys, head, start, stop)
+        if found.generation != head.generation or sum(map(len, pieces)) != stop - start:
+            raise StoreUnavailableError(f"{self._server.label}: {keys.name}: replaced or removed while it was read")
+        return pieces
 
     def _further(self, keys: _Keys, head: _Head, start: int, stop: int) -> list[bytes]:
         """What bytes ``start`` to ``stop`` take of the parts behind the first; less where a part is gone."""

@@ -1,6 +1,6 @@
 """A store in a bucket of S3, or of what speaks its protocol; obstore does requests, retries and multipart uploads."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,6 +18,8 @@ _MAX_RETRIES, _RETRIES_WITHIN = 3, timedelta(seconds=20)
 _PARAMETERS = {"region", "endpoint"}
 # Offsets are 64 bits wide to the client; no object of S3 has more than 2**43 bytes.
 _LARGEST_OFFSET = 2**62
+# Of an object that is read as it comes: small, since they cost no round trips.
+_PIECE_BYTES = 1 << 14
 # A service may answer with a page.
 _LONGEST_REASON = 600
 
@@ -66,6 +68,10 @@ class S3Store:
                 return False
         return True
 
+    def touch(self, name: str) -> None:
+        """See ``Store.touch``."""
+        self.put(name, b"")
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See ``Store.get``; a range in one request, unless it lies behind the end."""
         check_name(name)
@@ -84,6 +90,24 @@ class S3Store:
                 if start >= self.size(name):
                     return b""
                 raise
+
+    def read(self, name: str, end: int) -> Generator[bytes, None, None]:
+        """See ``Store.read``; one request, whose answer is read as it comes."""
+        check_name(name)
+        check_range(0, end)
+        if not end:
+            self.size(name)  # no request to S3, but the object must be there
+            return
+        with self._refusals_named(name):
+            try:
+                answer = obstore.get(self._bucket, name, options={"range": (0, min(end, _LARGEST_OFFSET))})
+            except BaseError:
+                # S3 refuses every range of an object of no bytes
+                if not self.size(name):
+                    return
+                raise
+            for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
+                yield bytes(piece)
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""

@@ -47,6 +47,10 @@ class RecordingStore(FileStore):
         self.put_names += [name] * was_put
         return was_put
 
+    def touch(self, name):
+        super().touch(name)
+        self.put_names.append(name)
+
     def put_objects(self):
         """Names in order, but for claims."""
         return [name for name in self.put_names if not name.startswith("claims/")]

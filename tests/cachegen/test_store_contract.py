@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from storage_server import REPOSITORY
 from store_contexts import check_store, publish
 from store_servers import CREDENTIALS, environment, running_redis, running_redis_cluster, running_s3
 
-from cachegen.errors import InvalidInputError, ObjectNotFoundError
+from cachegen.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 from cachegen.stores import garbage, open_store
 from cachegen.stores.eviction import evict
 from cachegen.stores.garbage import collect_garbage
@@ -84,6 +84,20 @@ def test_objects_and_their_sizes_can_be_read_by_another_who_opens_the_store(new_
         assert store.size(name) == len(data)
 
 
+def read(store, name, end):
+    pieces = list(store.read(name, end))
+    assert all(pieces)
+    return b"".join(pieces)
+
+
+def test_objects_are_read_in_pieces_up_to_an_end(stocked_store):
+    for end in (0, 1, 1023, 1024, 1025, 2**41, 2**70):
+        assert read(stocked_store, NAME, end) == DATA[:end], end
+        assert read(stocked_store, "empty", end) == b""
+    with pytest.raises(InvalidInputError, match="no range"):
+        read(stocked_store, NAME, -1)
+
+
 def test_ranges_are_those_of_a_slice(stocked_store):
     bounds = [0, 1, 10, 1023, 1024, 1025, 5000, 2**41, 2**70, None]
     for start, end in itertools.combinations_with_replacement(bounds, 2):
@@ -107,6 +121,8 @@ def test_what_is_not_there_is_not_found(stocked_store, name):
         lambda: stocked_store.get(name),
         lambda: stocked_store.get(name, 3, 3),
         lambda: stocked_store.get(name, 3, 5),
+        lambda: read(stocked_store, name, 0),
+        lambda: read(stocked_store, name, 5),
         lambda: stocked_store.size(name),
         lambda: stocked_store.delete(name),
     ):
@@ -120,6 +136,7 @@ def test_what_is_not_there_is_not_found(stocked_store, name):
 def test_names_that_are_none_are_refused(stocked_store, name):
     for call in (
         lambda: stocked_store.get(name),
+        lambda: read(stocked_store, name, 1),
         lambda: stocked_store.size(name),
         lambda: stocked_store.put(name, b"1"),
         lambda: stocked_store.put_new(name, b"1"),
@@ -166,6 +183,19 @@ def test_entries_say_size_and_order_of_puts(store):
     store.put("a/first", b"1")
     again = store.entries("a/first")[0]
     assert (again.size_bytes, again.modified_s >= second.modified_s) == (1, True)
+
+
+def test_touching_makes_an_empty_object_and_renews_its_time(store):
+    store.touch("used/a")
+    [first] = again = store.entries()
+    while again[0].modified_s == first.modified_s:  # a store's clock may tick in seconds
+        store.touch("used/a")
+        again = store.entries()
+
+    assert (first.name, first.size_bytes, len(again)) == ("used/a", 0, 1)
+    assert again[0].modified_s > first.modified_s
+    with pytest.raises(InvalidInputError, match="not an object name"):
+        store.touch("../a")
 
 
 def test_put_replaces_and_delete_removes(store):
@@ -231,6 +261,8 @@ def test_large_objects_come_back_whole_and_by_range_across_parts(store):
     for start, end in ((part - 1, part + 1), (part, 2 * part), (5, 3 * part + 5), (LARGE_BYTES - 2, None), (0, part)):
         assert store.get("large", start, end) == data[start:end]
     assert store.get("large", LARGE_BYTES) == b""
+    assert read(store, "large", LARGE_BYTES + 1) == data
+    assert read(store, "large", part + 1) == data[: part + 1]
     store.delete("large")
 
 
@@ -243,16 +275,18 @@ def test_readers_of_an_object_that_is_replaced_see_the_old_one_or_the_new_one(ne
     open_store(url).put("a", b"A" * OVERWRITTEN_BYTES)
     done = threading.Event()
 
-    def read(_):
+    def read_often(_):
         store, seen = open_store(url), []
         while not done.is_set() or not seen:
             data = store.get("a")
+            with suppress(StoreUnavailableError):  # replaced between two pieces
+                seen.append(read(store, "a", OVERWRITTEN_BYTES) in whole)
             seen.append(data in whole and len(store.get("a", OVERWRITTEN_BYTES - 5)) == 5)
         return all(seen)
 
     def write(index):
         if index:
-            return read(index)
+            return read_often(index)
         store = open_store(url)
         try:
             for letter in b"BABABABA":

@@ -1,9 +1,11 @@
 """Eviction and collection: which objects go, and that no manifest ever lists what is not there."""
 
+import re
 import threading
 import time
 
 import pytest
+from storage_server import REPOSITORY
 from store_contexts import check_store, make_context, publish
 
 from cachegen.chunking import pack_tokens
@@ -443,3 +445,15 @@ def test_sizes_are_read_with_their_units(text, size_bytes):
     from cachegen.commands.evict import parse_size
 
     assert parse_size(text) == size_bytes
+
+
+def test_the_lines_of_the_documentation_that_run_eviction_are_understood(tmp_path):
+    page = (REPOSITORY / "docs" / "stores.md").read_text(encoding="utf-8")
+    commands = re.findall(r"/cachegen (evict .*)$", page, re.MULTILINE)
+    store = open_store(str(tmp_path))
+    publish(store, 100)
+
+    assert len(commands) == 2
+    for command in commands:
+        assert main(command.replace("file:///srv/kv", str(tmp_path)).split()) == 0
+    check_store(store)

@@ -221,3 +221,22 @@ def test_a_cluster_of_which_no_node_answers_is_named(monkeypatch):
     port = free_port()
     with pytest.raises(StoreUnavailableError, match=rf"redis\+cluster://127.0.0.1:{port}"):
         open_store(f"redis+cluster://:secret@127.0.0.1:{port}")
+
+
+def test_an_object_that_is_replaced_or_removed_between_two_pieces_is_no_mixture(server, store):
+    for change in (lambda: store.put("a", b"B" * 400_000), lambda: store.delete("a")):
+        store.put("a", b"A" * 400_000)
+        arriving = store.read("a", 500_000)
+        assert set(next(arriving)) == set(b"A")
+        change()
+        with pytest.raises(StoreUnavailableError, match=f":{server.port}/0: a: replaced or removed while it was read"):
+            next(arriving)
+
+
+def test_parts_of_a_replaced_object_are_read_to_their_end(store, small_parts):
+    store.put("a", b"A" * 3500)
+    arriving = store.read("a", 3500)
+    first = [next(arriving)]
+    store.put("a", b"B" * 10)
+
+    assert b"".join([*first, *arriving]) == b"A" * 3500

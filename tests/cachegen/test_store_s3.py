@@ -33,6 +33,7 @@ def calls(store):
             lambda: store.put("a/b", bytes(6 * 2**20)),
         ),
         *(lambda: store.get("a/b"), lambda: store.get("a/b", 3, 5), lambda: store.get("a/b", 3, 3)),
+        lambda: list(store.read("a/b", 5)),
         *(lambda: store.size("a/b"), lambda: store.delete("a/b"), store.names, store.entries),
     )
 

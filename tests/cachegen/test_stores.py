@@ -166,12 +166,26 @@ def test_writer_killed_in_mid_put_leaves_a_whole_object_and_a_file_that_is_colle
             break
     assert leftovers
 
-    two_hours_ago_s = time.time() - 7200
-    os.utime(leftovers[0], (two_hours_ago_s, two_hours_ago_s))
+    two_days_ago_s = time.time() - 2 * 86400
+    os.utime(leftovers[0], (two_days_ago_s, two_days_ago_s))
     (temporary / "young").write_bytes(b"another writer's work")
     FileStore(tmp_path)
 
     assert list(temporary.iterdir()) == [temporary / "young"]
+
+
+@pytest.mark.parametrize("age_s", [0.0, 2 * 3600.0, -400 * 86400.0], ids=["new", "hours old", "of the future"])
+def test_a_file_in_use_survives_those_who_open_the_folder_with_another_clock(tmp_path, monkeypatch, age_s):
+    FileStore(tmp_path).put("a", b"1")
+    in_use = tmp_path / ".tmp" / "in-use"
+    in_use.write_bytes(b"another writer's work")
+    now_s = time.time()
+    os.utime(in_use, (now_s - age_s, now_s - age_s))
+
+    monkeypatch.setattr("time.time", lambda: now_s + 400 * 86400.0)
+    FileStore(tmp_path)
+
+    assert list((tmp_path / ".tmp").iterdir()) == [in_use]
 
 
 WRITE_OFTEN = """
