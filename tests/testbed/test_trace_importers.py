@@ -28,8 +28,11 @@ AUTOBAHN = "timestamp_start_dl,timestamp_end_dl,download,timestamp_start_ul,time
 LUMOS = "run_num,seq_num,abstractSignalStr,latitude,nrStatus,Throughput,mobility_mode\n"
 
 
-def fcc_row(unit, time, span_us, total_bytes, sequence):
-    return f"{unit},{time},target.net,1.2.3.4,{span_us},{total_bytes},1,1,5000000,1000,{sequence},3,1,0\n"
+def fcc_row(unit, time, span_us, total_bytes, sequence, bytes_sec=None):
+    if bytes_sec is None:
+        bytes_sec = round(1e6 * total_bytes / span_us) if span_us else 0
+    rates = f"{bytes_sec},{bytes_sec}"
+    return f"{unit},{time},target.net,1.2.3.4,{span_us},{total_bytes},{rates},5000000,1000,{sequence},3,1,0\n"
 
 
 def puffer_row(time_ns, session, rate_bytes):
@@ -141,9 +144,19 @@ BAD_LINES = {
     "g-nettrack, idle": (GNET + "2019.12.14_10.16.31,1,1,0,5G,9,1,I\n", "no row has State D"),
     "g-nettrack, cut": (GNET + "2019.12.14_10.16.31,1,1,0\n", "line 2: 4 values for the 8 columns"),
     "fcc, less": (
-        FCC + fcc_row(7, "2015-09-01 00:02:19", 9, 900, 0) + fcc_row(7, "2015-09-01 00:02:19", 10, 800, 1),
+        FCC + fcc_row(7, "2015-09-01 00:02:19", 9_000, 900, 0) + fcc_row(7, "2015-09-01 00:02:19", 10_000, 800, 1),
         "line 3: counts less than the row before it",
     ),
+    "fcc, fetch_time in ms": (
+        FCC + fcc_row(7, "2015-09-01 00:02:19", 5_000, 10_000_000, 0, 2_000_000),
+        "line 2, bytes_sec: 2000000 bytes/s, but bytes_total / fetch_time makes 2000000000: are they bytes and micro",
+    ),
+    "fcc, bits": (
+        FCC + fcc_row(7, "2015-09-01 00:02:19", 5_000_000, 80_000_000, 0, 2_000_000),
+        "line 2, bytes_sec: 2000000 bytes/s, but bytes_total / fetch_time makes 16000000",
+    ),
+    "fcc, nothing per second": (FCC + fcc_row(7, "2015-09-01 00:02:19", 9, 900, 0, 0), "line 2, bytes_sec: 0 bytes/s"),
+    "fcc, no rate": (FCC + fcc_row(7, "2015-09-01 00:02:19", 9, 900, 0, "x"), "line 2, bytes_sec: 'x' is not a number"),
     "puffer, two": (PUFFER + puffer_row(1, "a", 9) + puffer_row(2, "b", 9), "2 links, told apart by session_id: a, b"),
     "puffer, same stamp": (PUFFER + puffer_row(1, "a", 9) + puffer_row(1, "a", 8), "line 3: the stamp 0 s does not"),
     "puffer, a stamp": (PUFFER + puffer_row("1.5", "a", 9), r"line 2, time \(ns GMT\): '1.5' is not a whole number"),
@@ -226,6 +239,21 @@ def test_one_of_several_links_is_read_by_its_name():
     with pytest.raises(TraceError, match="none of them is '9'"):
         read(text, series="9")
     assert mean_mbps(read(text, series="8")[1]) == pytest.approx(1000)
+
+
+def test_a_rate_of_fcc_a_little_off_its_counts_is_noted_and_the_counts_are_replayed():
+    first = fcc_row(7, "2015-09-01 00:02:19", 5_000_000, 10_000_000, 0, 2_100_000)
+    second = fcc_row(7, "2015-09-01 01:02:19", 3_000_000, 10_000_000, 0)
+    failed = fcc_row(7, "2015-09-01 02:02:19", 0, 0, 0) + fcc_row(7, "2015-09-01 03:02:19", 2_000_000, 0, 0)
+    recording = read(FCC + first + second + failed)[1]
+
+    assert mean_mbps(recording) == pytest.approx(16)
+    assert recording.rates_mbps[-1] == 0
+    assert recording.notes[-1] == (
+        "rows whose bytes_sec is more than 1% off bytes_total / fetch_time, which is what is replayed: 1, "
+        "the farthest by 5%"
+    )
+    assert not any("bytes_sec" in note for note in read(FCC + second)[1].notes)
 
 
 def test_a_series_of_a_format_that_has_none_is_refused():
