@@ -30,6 +30,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     what = parser.add_argument_group("what is compared")
     what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or a recording (default: lte)")
     what.add_argument(
+        "--trace-format",
+        metavar="NAME",
+        help="of that recording (default: recognised by content; python -m testbed.traces list names them)",
+    )
+    what.add_argument(
+        "--series", dest="trace_series", metavar="ID", help="which link, where the recording holds several"
+    )
+    what.add_argument(
         "--methods",
         default="text,quant8,quant4,cachegen,cachegen-meet",
         metavar="A,B,...",

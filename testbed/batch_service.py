@@ -87,7 +87,7 @@ class BatchService:
     ) -> None:
         self._prepared, self._message, self._answer, self._links = prepared, message, answer, links
         self._method = make_method(message["method"])
-        self._trace = load_trace(message["trace"])
+        self._trace = load_trace(message["trace"], message["trace_format"], message["trace_series"])
         self._store, near_url = sources.source(message["store_url"]), message["near_url"]
         self._near = None if near_url is None else sources.source(near_url)
         self._host = LoadHost(message["sharing"], admission=message["admission"])

@@ -50,6 +50,10 @@ class Trace:
         One-way propagation delay of each row; None if the file has no such column.
     period_s : float
         When the last row ends and the trace begins again. A single row means a constant link.
+    format_name : str or None
+        By which of ``testbed.traces.importers`` the file was read; None if it came from no file.
+    notes : tuple of str
+        What the importer says of it.
     """
 
     name: str
@@ -58,6 +62,13 @@ class Trace:
     rates_mbps: tuple[float, ...]
     delays_ms: tuple[float, ...] | None
     period_s: float
+    format_name: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean_mbps(self) -> float:
+        """Mean rate over time."""
+        return self.capacity_bytes(0.0, self.period_s) / BYTES_PER_MBIT / self.period_s
 
     def rate_at_mbps(self, time_s: float) -> float:
         """Return the capacity at ``time_s`` (any real number; the trace repeats both ways)."""
@@ -134,16 +145,23 @@ def trace_path(name_or_path: str | Path) -> Path:
     return TRACES_DIR / f"{text}.csv"
 
 
-def load_trace(name_or_path: str | Path) -> Trace:
+def load_trace(name_or_path: str | Path, format_name: str | None = None, series: str | None = None) -> Trace:
     """Load a trace by the name of a shipped one (``lte``) or by the path of a file of any format that is known.
 
     A text without a slash and without a suffix is a name; everything else is a path. The format is recognised by
-    the file's content, see ``testbed.traces.importers``.
+    the file's content, see ``testbed.traces.importers``, unless it is named.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        Which trace.
+    format_name, series : str or None
+        As ``testbed.traces.reading.read_recording`` takes them.
 
     Raises
     ------
     UnknownNameError
-        No shipped trace has that name; the message lists those there are.
+        No shipped trace, or no format, has that name; the message lists those there are.
     TraceError
         The file cannot be read, its format is not clear, or a value in it cannot be replayed.
     """
@@ -151,17 +169,17 @@ def load_trace(name_or_path: str | Path) -> Trace:
     if not path.exists():
         known = ", ".join(trace_names()) or "none"
         raise TraceError(f"trace {path}: No such file or directory; traces known by name: {known}")
-    return parse_trace(read_trace_file(path), path)
+    return parse_trace(read_trace_file(path), path, format_name, series)
 
 
-def parse_trace(data: bytes, path: Path) -> Trace:
+def parse_trace(data: bytes, path: Path, format_name: str | None = None, series: str | None = None) -> Trace:
     """Parse and check the bytes of a trace file; ``path`` gives its name and stands in error texts."""
-    _, recording = read_recording(data, path)
-    return trace_of(recording, data, path)
+    found, recording = read_recording(data, path, format_name, series)
+    return trace_of(recording, data, path, found)
 
 
-def trace_of(recording: Recording, data: bytes, path: Path) -> Trace:
-    """Return the trace that a recording is, with the name and the hash of the file that it came from."""
+def trace_of(recording: Recording, data: bytes, path: Path, format_name: str) -> Trace:
+    """Return the trace that a recording is, with name, hash and format of the file that it came from."""
     return Trace(
         name=_name_of(path),
         sha256=hashlib.sha256(data).hexdigest(),
@@ -169,6 +187,8 @@ def trace_of(recording: Recording, data: bytes, path: Path) -> Trace:
         rates_mbps=recording.rates_mbps,
         delays_ms=recording.delays_ms,
         period_s=recording.period_s,
+        format_name=format_name,
+        notes=recording.notes,
     )
 
 

@@ -47,7 +47,7 @@ def recognise(source: Source) -> str:
     choices = "; ".join(f"--format {name} ({IMPORTERS[name].summary})" for name in fitting)
     raise TraceError(
         f"trace {source.path}: could be one of several formats, and their units differ. "
-        f"Say which it is with python -m testbed.traces import -o FILE.csv and one of {choices}"
+        f"Say which it is (--trace-format of testbed/run.py, --format of python -m testbed.traces): {choices}"
     )
 
 

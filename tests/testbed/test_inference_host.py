@@ -64,6 +64,8 @@ def serve_batches(
             "admission": admission,
             "origin_s": time.monotonic() + 0.02,
             "trace": "lte",
+            "trace_format": None,
+            "trace_series": None,
             "trace_offset_s": 3.0,
             "rtt_s": 0.0,
             "slo_s": slo_s,

@@ -234,7 +234,7 @@ def test_values_that_may_be_bytes_are_refused_until_the_format_is_named():
 def test_one_of_several_links_is_read_by_its_name():
     text = FCC + fcc_row(7, "2015-09-01 00:02:19", 5_000_000, 10, 0) + fcc_row(8, "2015-09-01 00:02:19", 8, 1000, 0)
 
-    with pytest.raises(TraceError, match=r"2 links, told apart by unit_id: 7, 8; cut out one .*--series"):
+    with pytest.raises(TraceError, match=r"2 links, told apart by unit_id: 7, 8; choose one with --series UNIT_ID"):
         read(text)
     with pytest.raises(TraceError, match="none of them is '9'"):
         read(text, series="9")

@@ -55,7 +55,7 @@ def pick_series(source: Source, rows: Iterator[Row], column: str, wanted: str | 
     found = f"trace {source.path}: {len(series)} links, told apart by {column}: {listed}"
     if wanted is not None:
         raise TraceError(f"{found}; none of them is {shown(wanted)}")
-    raise TraceError(f"{found}; cut out one with python -m testbed.traces import --series {column.upper()} -o FILE.csv")
+    raise TraceError(f"{found}; choose one with --series {column.upper()}")
 
 
 def has_columns(*names: str) -> Callable[[Source], bool]:
