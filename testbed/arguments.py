@@ -72,7 +72,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         default="reference",
         metavar="NAME|FILE",
         help="reference (Python's language reference), needle, or a file: plain text, JSON lines of this project, of "
-        "LongBench or of LongEval (default: %(default)s)",
+        "LongBench, of LongEval or of hard-needle (default: %(default)s)",
     )
     context.add_argument("--num-contexts", type=int, default=4, help="of them (default: %(default)s)")
     context.add_argument("--context-tokens", type=int, default=2048, help="longest context (default: %(default)s)")
