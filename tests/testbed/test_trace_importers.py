@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from testbed.errors import TraceError
 from testbed.trace import load_trace
 from testbed.traces.importers import IMPORTERS
 from testbed.traces.reading import read_recording
+
+# Formats that no content says: the user does.
+TOLD_ALONE = {"puffer-cooked", "ms-mbps", "ms-kbps", "s-kbps"}
 
 GNET = "Timestamp,Longitude,Latitude,Speed,NetworkMode,DL_bitrate,UL_bitrate,State\n"
 FCC = (
@@ -201,7 +205,7 @@ def test_a_file_is_recognised_and_keeps_its_length_and_its_mean(case):
 
 
 def test_every_importer_has_a_file_here():
-    assert {name for _, name, _, _ in FILES.values()} == set(IMPORTERS) - {"puffer-cooked"}
+    assert {name for _, name, _, _ in FILES.values()} == set(IMPORTERS) - TOLD_ALONE
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -229,6 +233,42 @@ def test_values_that_may_be_bytes_are_refused_until_the_format_is_named():
         read(cooked)
     (_, as_bits), (_, as_bytes) = (read(cooked, format_name=name) for name in ("pensieve", "puffer-cooked"))
     assert mean_mbps(as_bytes) == pytest.approx(8 * mean_mbps(as_bits))
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    {
+        "ms and kbit/s": ("0 4500\n1000 3200\n", {"pensieve", "ms-mbps", "ms-kbps", "s-kbps"}),
+        "ms and few kbit/s": ("0 300\n1000 320\n2000 0\n", {"pensieve", "ms-mbps", "ms-kbps"}),
+        "ms since 1970": ("1453121790686 4.5\n1453121791686 3.2\n", {"pensieve", "ms-mbps", "ms-kbps"}),
+        "one row at a ms since 1970": ("1453121790686 4.5\n", {"pensieve", "ms-mbps", "ms-kbps"}),
+        "ms with decimals": ("0.0\t4.5\n99.8\t3.2\n200.3\t3.2\n", {"pensieve", "ms-mbps", "ms-kbps"}),
+        "kbit/s": ("0.0 1285\n1.013 1693\n2.021 130000\n", {"pensieve", "s-kbps"}),
+        "kbit/s each second": ("0 1285\n1 2693\n2 1812\n", {"lumos5g", "s-kbps"}),
+        "kbit/s late in the file": ("".join(f"{i}.5 3.5\n" for i in range(50)) + "51.5 900\n", {"pensieve", "s-kbps"}),
+    }.values(),
+)
+def test_two_columns_that_may_be_ms_or_kbps_are_refused_until_the_format_is_named(text, choices):
+    with pytest.raises(TraceError, match=r"units differ.*--trace-format of testbed/run\.py") as refused:
+        read(text)
+
+    assert set(re.findall(r"--format (\S+) \(", str(refused.value))) == choices
+
+
+def test_two_columns_are_read_in_the_units_that_are_named():
+    text = "5000 4500\n5500 0\n6000 3000\n"
+    lengths_and_means = {
+        name: (recording.period_s, mean_mbps(recording))
+        for name in ("pensieve", "ms-mbps", "ms-kbps", "s-kbps")
+        for _, recording in [read(text, format_name=name)]
+    }
+
+    assert lengths_and_means == {
+        "pensieve": (1500.0, pytest.approx(2500)),
+        "ms-mbps": (1.5, pytest.approx(2500)),
+        "ms-kbps": (1.5, pytest.approx(2.5)),
+        "s-kbps": (1500.0, pytest.approx(2.5)),
+    }
 
 
 def test_one_of_several_links_is_read_by_its_name():
