@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cachegen import UnknownNameError
 from testbed.errors import TraceError
-from testbed.traces.reading import read_recording, read_trace_file
+from testbed.traces.reading import find_trace_file, read_recording
 from testbed.traces.recording import Recording
+from testbed.traces.text_stream import TraceData
 
 TRACES_DIR = Path(__file__).resolve().parent.parent / "traces"
 BYTES_PER_MBIT = 125_000
@@ -169,20 +170,20 @@ def load_trace(name_or_path: str | Path, format_name: str | None = None, series:
     if not path.exists():
         known = ", ".join(trace_names()) or "none"
         raise TraceError(f"trace {path}: No such file or directory; traces known by name: {known}")
-    return parse_trace(read_trace_file(path), path, format_name, series)
+    return parse_trace(find_trace_file(path), path, format_name, series)
 
 
-def parse_trace(data: bytes, path: Path, format_name: str | None = None, series: str | None = None) -> Trace:
-    """Parse and check the bytes of a trace file; ``path`` gives its name and stands in error texts."""
+def parse_trace(data: TraceData, path: Path, format_name: str | None = None, series: str | None = None) -> Trace:
+    """Parse and check a trace file; ``path`` gives its name and stands in error texts."""
     found, recording = read_recording(data, path, format_name, series)
     return trace_of(recording, data, path, found)
 
 
-def trace_of(recording: Recording, data: bytes, path: Path, format_name: str) -> Trace:
+def trace_of(recording: Recording, data: TraceData, path: Path, format_name: str) -> Trace:
     """Return the trace that a recording is, with name, hash and format of the file that it came from."""
     return Trace(
         name=_name_of(path),
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=_sha256(data),
         times_s=recording.times_s,
         rates_mbps=recording.rates_mbps,
         delays_ms=recording.delays_ms,
@@ -190,6 +191,13 @@ def trace_of(recording: Recording, data: bytes, path: Path, format_name: str) ->
         format_name=format_name,
         notes=recording.notes,
     )
+
+
+def _sha256(data: TraceData) -> str:
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    with data.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _name_of(path: Path) -> str:

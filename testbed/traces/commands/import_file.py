@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.trace import trace_of
 from testbed.traces.commands.base import add_format, add_output
 from testbed.traces.facts import trace_lines
-from testbed.traces.reading import read_recording, read_trace_file
+from testbed.traces.reading import find_trace_file, read_recording
 from testbed.traces.writing import recording_csv, write_new
 
 HELP = "turn a recording into time_s,rate_mbps[,delay_ms]"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """See ``Command``."""
-    data = read_trace_file(options.file)
+    data = find_trace_file(options.file)
     format_name, recording = read_recording(data, options.file, options.format, options.series)
     write_new(options.output, recording_csv(recording), overwrite=options.overwrite)
     lines = [f"{options.output}: {len(recording.times_s)} rows, from {format_name}"]

@@ -1,12 +1,11 @@
 """FCC Measuring Broadband America, raw: speed tests (curr_httpgetmt) and page loads (curr_webget) of many homes."""
 
 import re
-from collections.abc import Iterator
 
 from testbed.errors import TraceError
 from testbed.traces.importers.base import Importer, has_columns, pick_series
 from testbed.traces.recording import Piece, Recording, record
-from testbed.traces.source import Row, Source, split_csv
+from testbed.traces.source import Row, Source
 
 _UNIT, _TIME, _TARGET, _SPAN_US, _BYTES, _RATE, _SEQUENCE = (
     "unit_id",
@@ -41,21 +40,21 @@ def _has_no_header(source: Source) -> bool:
     return len(cells) >= len(_SPEED_TEST) and cells[0].isdigit() and _STAMP.fullmatch(cells[1]) is not None
 
 
-def _rows(source: Source) -> Iterator[Row]:
+def _columns(source: Source) -> list[str] | None:
+    """Return the names of the columns, where the first line does not have them."""
     if _has_header(source):
-        return source.rows()
-    cells = len(split_csv(source.head(1)[0].text))
+        return None
+    cells = len(source.header())
     names = _SPEED_TEST if cells in _SPEED_TEST_LENGTHS else _FIRST
-    return source.rows([*names, *(f"column {index + 1}" for index in range(len(names), cells))])
+    return [*names, *(f"column {index + 1}" for index in range(len(names), cells))]
 
 
 def _read(source: Source, series: str | None) -> Recording:
-    rows = pick_series(source, _rows(source), _UNIT, series)
     pieces: list[Piece] = []
     empty = 0
     differences: list[float] = []
     before: Row | None = None
-    for row in rows:
+    for row in pick_series(source, _UNIT, series, _columns(source)):
         span_us, received_bytes = source.number(row, _SPAN_US), source.number(row, _BYTES)
         if span_us > 0 and (share := _difference(source, row, received_bytes * 1e6 / span_us)) > _SAME_SHARE:
             differences.append(share)
