@@ -138,6 +138,10 @@ BAD_LINES = {
     "sabre, empty": ("[]", "nothing that could be replayed"),
     "norway, back in time": ("1 5000 1 1 9 1000\n2 4000 1 1 9 1000\n", "line 2, monotonic ms: 4000 comes after 5000"),
     "norway, no time": ("1 5000 1 1 9 1000\n2 5000 1 1 9 0\n", "line 2, ms since the last row: must be above 0"),
+    "norway, spans in s": (
+        "".join(f"{i} {5000 + 1000 * i} 1 1 9000 1\n" for i in range(3)),
+        "3 ms since the last row in all, but 2001 by the monotonic clock: is the last column in ms",
+    ),
     "ghent, a word": ("1453121790686 1 1 1 9 1000\n" * 25 + "1453121790687 2 1 1 x 1000\n", "line 26, bytes: 'x'"),
     "g-nettrack, back in time": (
         GNET + "2019.12.14_10.16.31,1,1,0,5G,9,1,D\n2019.12.14_10.16.30,1,1,0,5G,9,1,D\n",
