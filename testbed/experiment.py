@@ -152,10 +152,6 @@ class Experiment:
             "sharing": variant.sharing,
             "admission": self._config.admission,
             "origin_s": origin_s,
-            # for the one method that may know what the link will do
-            "trace": self._config.trace,
-            "trace_format": self._config.trace_format,
-            "trace_series": self._config.trace_series,
             "trace_offset_s": batch.trace_offset_s,
             "rtt_s": 2 * self._config.delay_ms / 1e3,
             "slo_s": self._config.slo_s,
