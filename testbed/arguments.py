@@ -30,6 +30,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     what = parser.add_argument_group("what is compared")
     what.add_argument("--trace", default="lte", metavar="NAME|FILE", help="shipped trace or a recording (default: lte)")
     what.add_argument(
+        "--trace-format",
+        metavar="NAME",
+        help="of that recording (default: recognised by content; python -m testbed.traces list names them)",
+    )
+    what.add_argument(
+        "--series", dest="trace_series", metavar="ID", help="which link, where the recording holds several"
+    )
+    what.add_argument(
         "--methods",
         default="text,quant8,quant4,cachegen,cachegen-meet",
         metavar="A,B,...",
@@ -64,7 +72,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         default="reference",
         metavar="NAME|FILE",
         help="reference (Python's language reference), needle, or a file: plain text, JSON lines of this project, of "
-        "LongBench or of LongEval (default: %(default)s)",
+        "LongBench, of LongEval or of hard-needle (default: %(default)s)",
     )
     context.add_argument("--num-contexts", type=int, default=4, help="of them (default: %(default)s)")
     context.add_argument("--context-tokens", type=int, default=2048, help="longest context (default: %(default)s)")

@@ -27,7 +27,7 @@ from testbed.methods import make_method
 from testbed.near_cache import NearFirstSource
 from testbed.oracle_ttft import oracle_ttft_s
 from testbed.prepare import Prepared
-from testbed.trace import load_trace
+from testbed.trace import Trace
 from testbed.virtual_link import LinkFuture
 from testbed.virtual_load import VirtualCosts
 
@@ -67,6 +67,8 @@ class BatchService:
     ----------
     prepared : Prepared
         Model, contexts and costs.
+    trace : Trace
+        The link's, for the one method that may know what the link will do.
     message : dict
         What to serve: see ``testbed.experiment``.
     answer : Answers
@@ -80,14 +82,15 @@ class BatchService:
     def __init__(
         self,
         prepared: Prepared,
+        trace: Trace,
         message: dict[str, Any],
         answer: Callable[..., None],
         links: dict[str, LinkKnowledge],
         sources: KeptSources,
     ) -> None:
-        self._prepared, self._message, self._answer, self._links = prepared, message, answer, links
+        self._prepared, self._trace, self._message = prepared, trace, message
+        self._answer, self._links = answer, links
         self._method = make_method(message["method"])
-        self._trace = load_trace(message["trace"])
         self._store, near_url = sources.source(message["store_url"]), message["near_url"]
         self._near = None if near_url is None else sources.source(near_url)
         self._host = LoadHost(message["sharing"], admission=message["admission"])

@@ -14,7 +14,7 @@ from testbed.faults.plan import parse_faults
 from testbed.link_settings import LinkSettings
 from testbed.methods import make_method
 from testbed.topologies import TOPOLOGIES
-from testbed.trace import is_trace_name, load_trace
+from testbed.trace import Trace, is_trace_name, load_trace
 
 QUALITY_TOKENS = 64  # positions at which a loaded cache is compared with the uncompressed one
 
@@ -36,6 +36,8 @@ class RunConfig:
     ----------
     trace : str
         Name of a shipped trace, or path of a file of any format in ``testbed.traces.importers``.
+    trace_format, trace_series : str or None
+        Format of that file and which link of it, where its content does not say them.
     methods : tuple of str
         Ways to bring the context to the inference host, see ``testbed.methods``.
     slo_ms : float
@@ -113,6 +115,8 @@ class RunConfig:
     admission: bool
     faults: str = ""
     tokens_at_gpu: bool = False
+    trace_format: str | None = None
+    trace_series: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("slo_ms", "request_timeout_s"):
@@ -134,7 +138,7 @@ class RunConfig:
             raise UnknownNameError(f"no topology {self.topology!r}; there are {', '.join(sorted(TOPOLOGIES))}")
         self._check("cross_traffic", lambda value: value in MODES, f"one of {', '.join(MODES)}")
         self._check("near_share", lambda value: 0 <= value <= 1, "from 0 to 1")
-        load_trace(self.trace)
+        self.load_trace()
         parse_faults(self.faults)
         load_contexts(self.contexts, self.num_contexts, self.context_tokens, self.seed)
 
@@ -151,6 +155,10 @@ class RunConfig:
     def from_json(cls, settings: dict[str, Any]) -> "RunConfig":
         """Settings out of ``config.json``."""
         return cls(**settings | {name: tuple(settings[name]) for name in ("methods", "sharing")})
+
+    def load_trace(self) -> Trace:
+        """Read the link's trace; errors as :func:`testbed.trace.load_trace` has them."""
+        return load_trace(self.trace, self.trace_format, self.trace_series)
 
     @property
     def link(self) -> LinkSettings:

@@ -25,7 +25,8 @@ from testbed.processes import InferenceHost, StorageServer
 from testbed.replay import LinkReplay, ReplayLog
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSampler
-from testbed.trace import Trace, load_trace
+from testbed.trace import Trace
+from testbed.traces.facts import trace_lines
 from testbed.workload import Request, interleave
 
 # Between a request's announcement and its scheduled arrival: long enough for both sides to be ready.
@@ -151,8 +152,6 @@ class Experiment:
             "sharing": variant.sharing,
             "admission": self._config.admission,
             "origin_s": origin_s,
-            # for the one method that may know what the link will do
-            "trace": self._config.trace,
             "trace_offset_s": batch.trace_offset_s,
             "rtt_s": 2 * self._config.delay_ms / 1e3,
             "slo_s": self._config.slo_s,
@@ -210,13 +209,15 @@ def run_experiment(config: RunConfig, runs: Path, command: list[str]) -> int:
 
     Ctrl-C ends the run early and keeps what there is, marked ``interrupted``. ``command`` is what the user typed.
     """
-    trace = load_trace(config.trace)
+    trace = config.load_trace()
     run_dir = RunDir(runs, trace.name)
     run_dir.write_json("config.json", config.to_json())
     with RunView() as view:
         experiment = Experiment(RunRecord(config, trace, run_dir, command), config, trace, run_dir, view)
         experiment.record.begin()
         view.note(f"run directory: {run_dir.path}")
+        for line in trace_lines(trace):
+            view.note(line)
         try:
             experiment.run()
             experiment.record.status = "complete"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from cachegen import CachegenError, InvalidInputError, LinkKnowledge, UnsupportedModelError
 from testbed.batch_service import BatchService, KeptSources
 from testbed.prepare import prepare
+from testbed.trace import load_trace
 
 
 class Answers:
@@ -44,12 +45,14 @@ def main() -> None:
 def _run(messages: TextIO, answer: Answers) -> None:
     settings = json.loads(messages.readline())
     prepared = prepare(settings, _progress(answer))
+    # once, before anything is timed: a recording may take seconds to read
+    trace = load_trace(settings["trace"], settings["trace_format"], settings["trace_series"])
     answer("ready", **prepared.summary())
     links: dict[str, LinkKnowledge] = {}
     sources = KeptSources(settings["requests"])
     with asyncio.Runner() as runner:  # one loop for all: connections belong to theirs
         for line in messages:
-            service = BatchService(prepared, json.loads(line), answer, links, sources)
+            service = BatchService(prepared, trace, json.loads(line), answer, links, sources)
             answer("results", results=runner.run(service.run()))
         runner.run(sources.close())
 

@@ -17,6 +17,7 @@ from testbed.report import write_reports
 from testbed.run_dir import RunDir
 from testbed.sampler import LinkSamples
 from testbed.trace import Trace
+from testbed.traces.facts import trace_facts
 
 # Of the installed distributions, those that a run's result depends on.
 _PACKAGES = ("aiohttp", "mininet", "numba", "numpy", "torch", "transformers", "xxhash")
@@ -87,7 +88,7 @@ class RunRecord:
         """Write manifest, summary and, if a request was served, link, table and reports; return the summary."""
         manifest = {
             **self._environment,
-            "trace": {"name": self._trace.name, "sha256": self._trace.sha256, "period_s": self._trace.period_s},
+            "trace": trace_facts(self._trace),
             "network": self.network,
             "delay_node": self.delay_report,
             "inference": self.inference,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cachegen import UnknownNameError
 from testbed.errors import TraceError
-from testbed.traces.reading import read_recording, read_trace_file
+from testbed.traces.reading import find_trace_file, read_recording
 from testbed.traces.recording import Recording
+from testbed.traces.text_stream import TraceData
 
 TRACES_DIR = Path(__file__).resolve().parent.parent / "traces"
 BYTES_PER_MBIT = 125_000
@@ -50,6 +51,10 @@ class Trace:
         One-way propagation delay of each row; None if the file has no such column.
     period_s : float
         When the last row ends and the trace begins again. A single row means a constant link.
+    format_name : str or None
+        By which of ``testbed.traces.importers`` the file was read; None if it came from no file.
+    notes : tuple of str
+        What the importer says of it.
     """
 
     name: str
@@ -58,6 +63,13 @@ class Trace:
     rates_mbps: tuple[float, ...]
     delays_ms: tuple[float, ...] | None
     period_s: float
+    format_name: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean_mbps(self) -> float:
+        """Mean rate over time."""
+        return self.capacity_bytes(0.0, self.period_s) / BYTES_PER_MBIT / self.period_s
 
     def rate_at_mbps(self, time_s: float) -> float:
         """Return the capacity at ``time_s`` (any real number; the trace repeats both ways)."""
@@ -134,16 +146,23 @@ def trace_path(name_or_path: str | Path) -> Path:
     return TRACES_DIR / f"{text}.csv"
 
 
-def load_trace(name_or_path: str | Path) -> Trace:
+def load_trace(name_or_path: str | Path, format_name: str | None = None, series: str | None = None) -> Trace:
     """Load a trace by the name of a shipped one (``lte``) or by the path of a file of any format that is known.
 
     A text without a slash and without a suffix is a name; everything else is a path. The format is recognised by
-    the file's content, see ``testbed.traces.importers``.
+    the file's content, see ``testbed.traces.importers``, unless it is named.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        Which trace.
+    format_name, series : str or None
+        As ``testbed.traces.reading.read_recording`` takes them.
 
     Raises
     ------
     UnknownNameError
-        No shipped trace has that name; the message lists those there are.
+        No shipped trace, or no format, has that name; the message lists those there are.
     TraceError
         The file cannot be read, its format is not clear, or a value in it cannot be replayed.
     """
@@ -151,25 +170,34 @@ def load_trace(name_or_path: str | Path) -> Trace:
     if not path.exists():
         known = ", ".join(trace_names()) or "none"
         raise TraceError(f"trace {path}: No such file or directory; traces known by name: {known}")
-    return parse_trace(read_trace_file(path), path)
+    return parse_trace(find_trace_file(path), path, format_name, series)
 
 
-def parse_trace(data: bytes, path: Path) -> Trace:
-    """Parse and check the bytes of a trace file; ``path`` gives its name and stands in error texts."""
-    _, recording = read_recording(data, path)
-    return trace_of(recording, data, path)
+def parse_trace(data: TraceData, path: Path, format_name: str | None = None, series: str | None = None) -> Trace:
+    """Parse and check a trace file; ``path`` gives its name and stands in error texts."""
+    found, recording = read_recording(data, path, format_name, series)
+    return trace_of(recording, data, path, found)
 
 
-def trace_of(recording: Recording, data: bytes, path: Path) -> Trace:
-    """Return the trace that a recording is, with the name and the hash of the file that it came from."""
+def trace_of(recording: Recording, data: TraceData, path: Path, format_name: str) -> Trace:
+    """Return the trace that a recording is, with name, hash and format of the file that it came from."""
     return Trace(
         name=_name_of(path),
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=_sha256(data),
         times_s=recording.times_s,
         rates_mbps=recording.rates_mbps,
         delays_ms=recording.delays_ms,
         period_s=recording.period_s,
+        format_name=format_name,
+        notes=recording.notes,
     )
+
+
+def _sha256(data: TraceData) -> str:
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    with data.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _name_of(path: Path) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cachegen import InvalidInputError
-from testbed.contexts import jsonl, longbench, longeval
+from testbed.contexts import hard_needle, jsonl, longbench, longeval
 from testbed.contexts.base import ContextText, Place, Row, RowFormat, is_text, parse_row
 from testbed.contexts.plain_text import cut_text
 
@@ -11,6 +11,7 @@ from testbed.contexts.plain_text import cut_text
 ROW_FORMATS: dict[str, RowFormat] = {
     "longeval-topics": longeval.TOPICS,
     "longeval-lines": longeval.LINES,
+    "hard-needle": hard_needle.FORMAT,
     "longbench": longbench.FORMAT,
     "jsonl": jsonl.FORMAT,
 }

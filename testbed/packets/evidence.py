@@ -14,7 +14,7 @@ from testbed.link_account import LinkRow
 from testbed.loss import loss_tolerance
 from testbed.packets.checks import ArrivedBytes, Handshakes, Retransmissions, Strangers
 from testbed.packets.frames import Frame, read_frames
-from testbed.trace import Trace, load_trace
+from testbed.trace import Trace
 
 _SENDER, _RECEIVER = "storage", "gpu"
 _FULLY_BUSY = 0.999
@@ -45,7 +45,7 @@ def examine(run: Path) -> list[Finding]:
     hosts = manifest.get("captures")
     if not hosts:
         raise InvalidInputError(f"{run}: the run kept no frames; testbed/run.py --pcap does")
-    trace, limits = load_trace(config.trace), FidelityLimits()
+    trace, limits = config.load_trace(), FidelityLimits()
     rows = _busy_rows(run)
     hardware = {host: _hardware(about) for host, about in hosts.items()}
     # frames lost or held up on purpose say nothing of the rate, nor does a delay that changes: then it is seen where

@@ -6,19 +6,22 @@ from cachegen import UnknownNameError
 from testbed.errors import TraceError
 from testbed.traces.importers import IMPORTERS
 from testbed.traces.recording import Recording
-from testbed.traces.source import MAX_BYTES, Source, shown
+from testbed.traces.source import Source, shown
+from testbed.traces.text_stream import MAX_BYTES, TraceData
 
 
-def read_trace_file(path: Path) -> bytes:
-    """Return the bytes of a trace file; the limit holds for devices and pipes too, which have no length.
+def find_trace_file(path: Path) -> TraceData:
+    """Return a file's path if it can be read again and again, else (pipes, devices) its bytes.
 
     Raises
     ------
     TraceError
-        It cannot be read, or is too long.
+        It cannot be read, or is no file and too long.
     """
     try:
         with path.open("rb") as file:
+            if path.is_file():
+                return path
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise TraceError(f"trace {path}: {error.strerror}") from error
@@ -47,19 +50,19 @@ def recognise(source: Source) -> str:
     choices = "; ".join(f"--format {name} ({IMPORTERS[name].summary})" for name in fitting)
     raise TraceError(
         f"trace {source.path}: could be one of several formats, and their units differ. "
-        f"Say which it is with python -m testbed.traces import -o FILE.csv and one of {choices}"
+        f"Say which it is (--trace-format of testbed/run.py, --format of python -m testbed.traces): {choices}"
     )
 
 
 def read_recording(
-    data: bytes, path: Path, format_name: str | None = None, series: str | None = None
+    data: TraceData, path: Path, format_name: str | None = None, series: str | None = None
 ) -> tuple[str, Recording]:
     """Read a trace file of any known format.
 
     Parameters
     ----------
-    data : bytes
-        The file as it lies.
+    data : bytes or Path
+        The file as it lies, or what it holds.
     path : Path
         Stands in error texts.
     format_name : str or None

@@ -1,18 +1,18 @@
 """The text of a trace file: bytes from outside become lines and numbers, or an error that names the place."""
 
 import csv
-import io
+import itertools
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from testbed.errors import TraceError
+from testbed.traces.text_stream import MAX_BYTES, TraceData, stream_text
 
-MAX_BYTES = 256 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_AS_GZIP = 16 + zlib.MAX_WBITS
+# Rows of one link that are held at once: 23 days of one a second.
+MAX_ROWS = 2_000_000
+_HEAD_LINES = 20
 _SHOWN_CHARACTERS = 60
 _MAX_DIGITS = 20
 
@@ -32,56 +32,92 @@ class Row(NamedTuple):
 
 
 class Source:
-    """Text of a trace file: UTF-8, perhaps with a byte order mark, CRLF or gzip around it.
+    """Text of a trace file: UTF-8, perhaps with a byte order mark, CRLF or gzip around it; read anew by each pass.
 
     Parameters
     ----------
-    data : bytes
-        The file as it lies.
+    data : bytes or Path
+        The file as it lies, or what it holds.
     path : Path
         Stands in every error's text.
 
     Raises
     ------
     TraceError
-        Not UTF-8 text, a broken gzip file, more than 256 MiB of text, or no text at all.
+        As ``stream_text`` has it, or no text at all.
     """
 
-    def __init__(self, data: bytes, path: Path) -> None:
-        self.path = path
-        plain = _gunzip(data, path) if data.startswith(_GZIP_MAGIC) else data
-        if len(plain) > MAX_BYTES:
-            raise TraceError(f"trace {path}: more than {MAX_BYTES >> 20} MiB of text; cut out the part to be replayed")
-        try:
-            self.text = plain.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise TraceError(f"trace {path}: not UTF-8 text: byte {error.start} is {plain[error.start]:#04x}") from None
-        if not self.text.strip():
+    def __init__(self, data: TraceData, path: Path) -> None:
+        self.path, self._data, self._is_short = path, data, False
+        self._head = list(itertools.islice(self._lines(), _HEAD_LINES))
+        if not self._head:
             raise TraceError(f"trace {path}: the file is empty")
 
-    def lines(self) -> Iterator[Line]:
-        """Yield the lines that are not blank, one at a time: a list of them would take many times the text."""
-        for number, line in enumerate(io.StringIO(self.text, newline=None), start=1):
-            if text := line.strip():
-                yield Line(number, text)
+    def text(self) -> str:
+        """Return all of it, with ``\\n`` for each line's end."""
+        self._check_length()
+        return "".join(stream_text(self._data, self.path))
 
-    def head(self, count: int = 20) -> list[Line]:
-        """Return the first lines that are not blank, by which a format is recognised."""
-        return [line for line, _ in zip(self.lines(), range(count), strict=False)]
+    def lines(self, most: int = MAX_ROWS) -> Iterator[Line]:
+        """Yield the lines that are not blank, one at a time; more than ``most`` are refused, or 256 MiB of text."""
+        # at once, and not when all of that has been read
+        self._check_length()
+        for count, line in enumerate(self._lines(), start=1):
+            if count > most:
+                raise self.too_many_rows(most)
+            yield line
+
+    def too_many_rows(self, most: int = MAX_ROWS) -> TraceError:
+        """Return the refusal of more rows than are held at once."""
+        return TraceError(f"trace {self.path}: more than {most} rows; cut out the part to be replayed")
+
+    def head(self, count: int = _HEAD_LINES) -> list[Line]:
+        """Return the first lines that are not blank, at most 20, by which a format is recognised."""
+        return self._head[:count]
 
     def header(self) -> list[str]:
         """Return the cells of the first line."""
-        return split_csv(self.head(1)[0].text)
+        return split_csv(self._head[0].text)
 
-    def rows(self, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """Yield the rows of a CSV file, whose first line names its columns unless ``columns`` does."""
-        lines = self.lines()
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of a CSV file, whose first line names its columns."""
+        return self._rows(self.lines(), None)
+
+    def rows_of_many_links(self, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """Yield the rows of a CSV file of any length, for readers that keep few of them.
+
+        The first line names the columns unless ``columns`` does.
+        """
+        return self._rows(self._lines(), columns)
+
+    def _rows(self, lines: Iterator[Line], columns: Sequence[str] | None) -> Iterator[Row]:
         names = list(columns) if columns is not None else split_csv(next(lines).text)
         for number, text in lines:
             cells = split_csv(text)
             if len(cells) != len(names):
                 raise TraceError(f"{self.place(number)}: {len(cells)} values for the {len(names)} columns")
             yield Row(number, dict(zip(names, cells, strict=True)))
+
+    def _lines(self) -> Iterator[Line]:
+        number = 0
+        for block in stream_text(self._data, self.path):
+            for line in block.removesuffix("\n").split("\n"):
+                number += 1
+                if text := line.strip():
+                    yield Line(number, text)
+
+    def _check_length(self) -> None:
+        """Refuse more text than one link may have; known after the first time."""
+        if self._is_short:
+            return
+        left = MAX_BYTES
+        for block in stream_text(self._data, self.path):
+            left -= len(block)
+            if left < 0:
+                raise TraceError(
+                    f"trace {self.path}: more than {MAX_BYTES >> 20} MiB of text; cut out the part to be replayed"
+                )
+        self._is_short = True
 
     def place(self, line: int, column: str | None = None) -> str:
         """Return the words by which an error's text names a place."""
@@ -137,21 +173,3 @@ def split_csv(text: str) -> list[str]:
 def shown(text: str) -> str:
     """Return a text as an error shows it, cut where it is long."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "...")
-
-
-def _gunzip(data: bytes, path: Path) -> bytes:
-    """Return what a gzip file holds, up to a byte more than is accepted."""
-    parts: list[bytes] = []
-    try:
-        # a file may be several members, one after the other
-        while data.startswith(_GZIP_MAGIC):
-            member = zlib.decompressobj(_AS_GZIP)
-            parts.append(member.decompress(data, MAX_BYTES + 1 - sum(map(len, parts))))
-            if not member.eof:
-                if sum(map(len, parts)) > MAX_BYTES:
-                    break
-                raise TraceError(f"trace {path}: the gzip file ends early")
-            data = member.unused_data
-    except zlib.error as error:
-        raise TraceError(f"trace {path}: a broken gzip file: {error}") from None
-    return b"".join(parts)

@@ -178,6 +178,8 @@ def test_the_report_names_every_method_and_says_why(finished):
 def test_the_manifest_says_what_the_result_depends_on(finished):
     manifest, config = load(finished, "manifest.json"), load(finished, "config.json")
     assert len(manifest["trace"]["sha256"]) == 64
+    assert (manifest["trace"]["format"], manifest["trace"]["mean_mbps"]) == ("csv", pytest.approx(20.92, abs=0.01))
+    assert "trace lte: format csv, mean 20.92 Mbit/s (1.537 to 50), 120 s" in finished[0][1]
     assert len(manifest["inference"]["profile_hash"]) == 64
     assert manifest["network"]["congestion_control"] == "cubic"
     assert manifest["packages"]["torch"]

@@ -8,6 +8,7 @@ import pytest
 from cachegen import InvalidInputError, UnknownNameError
 from testbed.arguments import parse_arguments
 from testbed.config import RunConfig, make_config
+from testbed.errors import TraceError
 from testbed.link_settings import Way
 
 
@@ -58,6 +59,30 @@ def test_files_become_absolute_and_names_stay(tmp_path, monkeypatch):
     assert config("--trace", "mine.csv").trace == str(tmp_path / "mine.csv")
     (tmp_path / "lte").mkdir()
     assert config("--trace", "lte").trace == "lte"
+
+
+def test_a_recording_may_need_its_format_and_its_link_named(tmp_path):
+    (tmp_path / "cooked").write_text("0.0\t0.308749\n0.505\t0.397481\n")
+    (tmp_path / "runs.csv").write_text("run_num,seq_num,Throughput\n1,1,900\n2,1,30\n")
+    cooked, runs = ("--trace", str(tmp_path / "cooked")), ("--trace", str(tmp_path / "runs.csv"))
+
+    with pytest.raises(TraceError, match=r"--trace-format of testbed/run\.py.*--format puffer-cooked"):
+        config(*cooked)
+    with pytest.raises(TraceError, match="choose one with --series RUN_NUM"):
+        config(*runs)
+    with pytest.raises(UnknownNameError, match="no trace format 'pcap'; known: csv, mahimahi"):
+        config(*cooked, "--trace-format", "pcap")
+    named, picked = config(*cooked, "--trace-format", "puffer-cooked"), config(*runs, "--series", "2")
+
+    assert (named.to_json()["trace_format"], picked.to_json()["trace_series"]) == ("puffer-cooked", "2")
+    assert named.load_trace().rates_mbps == pytest.approx((8 * 0.308749, 8 * 0.397481))
+    assert picked.load_trace().rates_mbps == (30.0,)
+
+
+def test_settings_of_a_release_without_them_are_read():
+    settings = {name: value for name, value in config().to_json().items() if not name.startswith("trace_")}
+
+    assert RunConfig.from_json(settings) == config()
 
 
 def test_the_flags_of_the_link_become_its_settings():

@@ -21,6 +21,10 @@ def write_rows(path, *rows):
     return path
 
 
+def hard_needle(prompt, question):
+    return {"prompt": prompt, "target": "ABC-1234", "question": question, "needle_records": [], "num_needles": 3}
+
+
 def test_reference_contexts_are_long_english_and_differ():
     contexts = reference_contexts(4, 2048)
     assert len({context.text for context in contexts}) == 4
@@ -81,6 +85,8 @@ def test_a_missing_file_is_named(tmp_path):
         ({"context": "a", "input": "q", "dataset": "qasper", "answers": "x", "more": 1}, None),
         ({"context": "a", "input": 3, "dataset": "qasper", "answers": ["x"]}, "input must be a text, not 3"),
         ({"context": "a", "input": "q", "dataset": "qasper", "answers": [1]}, 'needs a field "answers"'),
+        (hard_needle("Question: Who?\nAnswer:", "Who?") | {"target": 4}, 'needs a field "target" with a text'),
+        (hard_needle("Who?\nAnswer:", "Who?"), "the prompt has no document before its question 'Who[?]'"),
         ({"prompt": "no end", "topics": ["x"]}, "the prompt has no 'Now the record ends.' behind a record"),
         ({"prompt": "a Now the record ends. What?", "topics": []}, 'needs a field "topics"'),
         (
@@ -131,6 +137,24 @@ def test_longbench_rows_ask_behind_the_context_and_score_question_answering_alon
     assert [context.task for context in found] == [Task(("A", "B"), "f1")] * 2 + [None, None]
     assert found[0].question == "\n\nQuestion: Who?\nAnswer:"
     assert "Question" not in found[3].question
+
+
+def test_hard_needle_prompts_are_cut_before_their_question(tmp_path):
+    asked = "What is the special project code for Mango?"
+    document = f"Read.\n\nDocument:\nHe said: {asked} The special project code for Mango is ABC-1234."
+    rows = [
+        hard_needle(f"{document}\n\nQuestion: {asked}\nAnswer:", asked),
+        hard_needle(document.replace(asked, "nothing."), asked),
+        hard_needle(f"{document}\n{asked}", asked),
+    ]
+    found = read_contexts(write_rows(tmp_path / "x.jsonl", *rows), 9, 100)
+
+    assert [context.text for context in found] == [document, document.replace(asked, "nothing."), f"{document}\n"]
+    assert {context.question for context in found} == {f"\n\nQuestion: {asked}\nAnswer:"}
+    assert [context.name for context in found] == ["hard-needle-1", "hard-needle-2", "hard-needle-3"]
+    assert {context.task for context in found} == {Task(("ABC-1234",), "topic")}
+    assert score_answer("topic", " It is ABC-1234.", ["ABC-1234"]) == 1
+    assert score_answer("topic", " ABC-1235", ["ABC-1234"]) == 0
 
 
 def test_longeval_prompts_are_cut_into_record_and_question(tmp_path):

@@ -19,6 +19,7 @@ from tiny_models import random_tokens
 from cachegen import LinkKnowledge
 from testbed.batch_service import BatchService, KeptSources
 from testbed.prepare import Prepared, PreparedContext, StoredContext
+from testbed.trace import load_trace
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,6 @@ def serve_batches(
             "sharing": sharing,
             "admission": admission,
             "origin_s": time.monotonic() + 0.02,
-            "trace": "lte",
             "trace_offset_s": 3.0,
             "rtt_s": 0.0,
             "slo_s": slo_s,
@@ -76,7 +76,9 @@ def serve_batches(
     async def run(sources, arrivals_s):
         events = []
         say = lambda kind, **fields: events.append((kind, fields))  # noqa: E731 - a name for one argument below
-        return await BatchService(prepared, message(arrivals_s), say, links or {}, sources).run(), events
+        return await BatchService(
+            prepared, load_trace("lte"), message(arrivals_s), say, links or {}, sources
+        ).run(), events
 
     sources = KeptSources(max(map(len, batches)))
     with asyncio.Runner() as runner:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cachegen.errors import UnknownNameError
 from testbed.errors import TraceError
 from testbed.trace import BYTES_PER_MBIT, Trace, load_trace, parse_trace, trace_names
+from testbed.traces.facts import trace_facts, trace_lines
 
 HEADER = "time_s,rate_mbps\n"
 
@@ -45,6 +46,25 @@ def test_a_path_loads_the_file_at_the_path(tmp_path):
 
 def test_last_row_lasts_as_long_as_the_row_before_it():
     assert parse(HEADER + "0,1\n2,1\n2.5,1\n").period_s == 3.0
+
+
+def test_a_trace_says_what_its_file_was_taken_for():
+    trace = parse("1289406399 5000 59.8 10.7 9000 1000\n1289406409 12000 59.8 10.7 3000 1000\n", "bus")
+
+    assert trace_facts(trace) == {
+        "name": "bus",
+        "sha256": trace.sha256,
+        "period_s": 2.0,
+        "format": "norway-hsdpa",
+        "mean_mbps": pytest.approx(0.048),
+        "min_mbps": pytest.approx(0.024),
+        "max_mbps": pytest.approx(0.072),
+        "notes": ["6 s in which nothing was measured are left out"],
+    }
+    assert trace_lines(trace) == [
+        "trace bus: format norway-hsdpa, mean 0.048 Mbit/s (0.024 to 0.072), 2 s",
+        "  6 s in which nothing was measured are left out",
+    ]
 
 
 def test_byte_order_mark_and_blank_lines_are_no_error():
@@ -115,7 +135,7 @@ def test_bad_file_is_refused_by_name_line_and_value(text, message):
 
 
 def test_bytes_that_are_not_text_are_refused():
-    with pytest.raises(TraceError, match="not UTF-8 text: byte 17 is 0xff"):
+    with pytest.raises(TraceError, match=r"trace bad\.csv, line 2: not UTF-8 text: byte 0xff"):
         parse_trace(HEADER.encode() + b"\xff", Path("bad.csv"))
 
 

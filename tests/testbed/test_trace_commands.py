@@ -1,5 +1,6 @@
 """``python -m testbed.traces``: what it prints, writes and refuses."""
 
+import json
 import subprocess
 import sys
 
@@ -64,6 +65,19 @@ def test_import_writes_a_trace_that_is_the_same_link(traces, tmp_path):
     assert "from mahimahi" in shown
     assert written.rates_mbps == pytest.approx(direct.rates_mbps)
     assert written.period_s == pytest.approx(direct.period_s)
+
+
+def test_import_says_what_it_took_the_file_for(traces, tmp_path):
+    stretches = ({"duration_ms": 500, "bandwidth_kbps": 9000}, {"duration_ms": 1000, "bandwidth_kbps": 0})
+    entries = json.dumps([stretch | {"latency_ms": 4} for stretch in stretches])
+    (tmp_path / "log.json").write_text(entries)
+    _, shown, _ = traces("import", tmp_path / "log.json", "-o", tmp_path / "log.csv")
+
+    assert shown.splitlines() == [
+        f"{tmp_path}/log.csv: 2 rows, from sabre",
+        "trace log: format sabre, mean 3 Mbit/s (0 to 9), 1.5 s",
+        "  the delay is half of latency_ms, which is a round trip",
+    ]
 
 
 def test_import_takes_the_format_where_the_content_does_not_say_it(traces, tmp_path):

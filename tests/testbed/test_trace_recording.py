@@ -26,7 +26,7 @@ def carried_mbit(rows):
 
 
 def trace_from(recording):
-    return trace_of(recording, b"", Path("t.csv"))
+    return trace_of(recording, b"", Path("t.csv"), "csv")
 
 
 @given(pieces)

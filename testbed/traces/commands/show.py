@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.trace import trace_of, trace_path
+from testbed.trace import load_trace, trace_path
 from testbed.traces.commands.base import add_format
 from testbed.traces.models import MODELS
-from testbed.traces.reading import read_recording, read_trace_file
 from testbed.traces.statistics import LAG_S, TraceStatistics, describe
 from testbed.traces.terminal_plot import draw_trace
 
@@ -29,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """See ``Command``."""
     path = trace_path(options.trace)
-    data = read_trace_file(path)
-    format_name, recording = read_recording(data, path, options.format, options.series)
-    trace = trace_of(recording, data, path)
-    lines = [f"{trace.name}: {path}, format {format_name}", *recording.notes]
+    trace = load_trace(options.trace, options.format, options.series)
+    lines = [f"{trace.name}: {path}, format {trace.format_name}", *trace.notes]
     if options.trace in MODELS:
         lines.append(f"{MODELS[options.trace].summary}; {MODELS[options.trace].source}")
     lines += _explain(describe(trace))

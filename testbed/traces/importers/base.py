@@ -1,12 +1,11 @@
 """What an importer is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from testbed.errors import TraceError
 from testbed.traces.recording import Recording
-from testbed.traces.source import Row, Source, shown
+from testbed.traces.source import MAX_ROWS, Row, Source, shown
 
 _LISTED_SERIES = 5
 
@@ -36,26 +35,51 @@ class Importer:
     series: str | None = None
 
 
-def pick_series(source: Source, rows: Iterator[Row], column: str, wanted: str | None) -> list[Row]:
-    """Return the rows of one series; where a file has several, one must be named.
+def pick_series(source: Source, column: str, wanted: str | None, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of one series, of a CSV file of any length; where it has several, one must be named.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    column : str
+        Tells the series apart.
+    wanted : str or None
+        Which; None where there is but one.
+    columns : sequence of str or None
+        Names of the columns, where the first line does not have them.
 
     Raises
     ------
     TraceError
-        No such series, or several and none named; the message lists those there are.
+        No such series, or several and none named (the message lists some), or one with more rows than can be held.
     """
-    series: dict[str, list[Row]] = {}
-    for row in rows:
-        series.setdefault(source.cell(row, column), []).append(row)
-    if wanted in series:
-        return series[wanted]
-    if wanted is None and len(series) <= 1:
-        return next(iter(series.values()), [])
-    listed = ", ".join(islice(series, _LISTED_SERIES)) + (", ..." if len(series) > _LISTED_SERIES else "")
-    found = f"trace {source.path}: {len(series)} links, told apart by {column}: {listed}"
+    names: list[str] = []
+    kept = 0
+    for row in source.rows_of_many_links(columns):
+        name = source.cell(row, column)
+        if len(names) <= _LISTED_SERIES and name not in names:
+            names.append(name)
+        if wanted is None and len(names) > _LISTED_SERIES:
+            break
+        if name == wanted or (wanted is None and len(names) == 1):
+            kept += 1
+            if kept > MAX_ROWS:
+                raise source.too_many_rows()
+            yield row
+    if (wanted is None and len(names) > 1) or (wanted is not None and kept == 0):
+        raise _no_series(source, column, wanted, names)
+
+
+def _no_series(source: Source, column: str, wanted: str | None, names: list[str]) -> TraceError:
+    listed = ", ".join(shown(name).strip("'") for name in names[:_LISTED_SERIES])
+    count = f"{len(names)} links" if len(names) <= _LISTED_SERIES else f"more than {_LISTED_SERIES} links"
+    found = f"trace {source.path}: {count}, told apart by {column}: {listed}"
+    if len(names) > _LISTED_SERIES:
+        found += ", ..."
     if wanted is not None:
-        raise TraceError(f"{found}; none of them is {shown(wanted)}")
-    raise TraceError(f"{found}; cut out one with python -m testbed.traces import --series {column.upper()} -o FILE.csv")
+        return TraceError(f"{found}; none of them is {shown(wanted)}")
+    return TraceError(f"{found}; choose one with --series {column.upper()}")
 
 
 def has_columns(*names: str) -> Callable[[Source], bool]:

@@ -11,6 +11,8 @@ _BYTES, _SPAN_MS, _CLOCK_MS = 4, 5, 1
 _UNIX_MS_FROM = 1e11
 # stamps are taken a little before or after the span is measured
 _TOLERANCE_MS = 50.0
+# more time left out than that many times what is kept: spans in another unit than the clock, and no gaps
+_MOST_LEFT_OUT = 100.0
 
 
 def _has_six_numbers(source: Source) -> bool:
@@ -41,6 +43,12 @@ def _read(source: Source, _series: str | None) -> Recording:
             gap_ms += clock_ms - span_ms - before_ms
         before_ms = clock_ms
         pieces.append(Piece(place, span_ms / 1e3, received_bytes * 8 / 1e3 / span_ms))
+    covered_ms = 1e3 * sum(piece.duration_s for piece in pieces)
+    if gap_ms > _MOST_LEFT_OUT * covered_ms:
+        raise TraceError(
+            f"trace {source.path}: {covered_ms:g} ms since the last row in all, but {gap_ms + covered_ms:g} by the "
+            "monotonic clock: is the last column in ms?"
+        )
     notes = [f"{gap_ms / 1e3:g} s in which nothing was measured are left out"] if gap_ms else []
     return record(source, pieces, notes)
 

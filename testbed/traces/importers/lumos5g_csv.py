@@ -8,7 +8,7 @@ _RUN, _SECOND, _RATE = "run_num", "seq_num", "Throughput"
 
 
 def _read(source: Source, series: str | None) -> Recording:
-    rows = pick_series(source, source.rows(), _RUN, series)
+    rows = pick_series(source, _RUN, series)
     stamped = [
         Stamped(source.place(row.number), source.number(row, _SECOND), source.number(row, _RATE)) for row in rows
     ]

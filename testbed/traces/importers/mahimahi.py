@@ -6,6 +6,7 @@ from testbed.errors import TraceError
 from testbed.traces.importers.base import Importer
 from testbed.traces.recording import Piece, Recording, bin_count, record
 from testbed.traces.source import Source, shown
+from testbed.traces.text_stream import MAX_BYTES
 
 PACKET_MBIT = 1500 * 8 / 1e6
 _MAX_DIGITS = 12
@@ -22,7 +23,8 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source, _series: str | None) -> Recording:
     packets: Counter[int] = Counter()
     before_ms, before_text = 0, ""
-    for number, text in source.lines():
+    # a fast link has thousands of lines a second; held are only their counts
+    for number, text in source.lines(most=MAX_BYTES):
         # most lines of a fast link repeat the one before
         if text != before_text:
             now_ms = _parse_stamp(text, source, number)

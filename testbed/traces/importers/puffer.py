@@ -8,17 +8,14 @@ _TIME, _SESSION, _RATE = "time (ns GMT)", "session_id", "delivery_rate"
 
 
 def _read(source: Source, series: str | None) -> Recording:
-    rows = pick_series(source, source.rows(), _SESSION, series)
-    # nanoseconds since 1970 do not fit a float to the last digit: the difference does
-    first_ns = source.whole_number(rows[0], _TIME) if rows else 0
-    stamped = [
-        Stamped(
-            source.place(row.number),
-            (source.whole_number(row, _TIME) - first_ns) / 1e9,
-            source.number(row, _RATE) * 8 / 1e6,
-        )
-        for row in rows
-    ]
+    stamped: list[Stamped] = []
+    first_ns: int | None = None
+    for row in pick_series(source, _SESSION, series):
+        now_ns = source.whole_number(row, _TIME)
+        first_ns = now_ns if first_ns is None else first_ns
+        # nanoseconds since 1970 do not fit a float to the last digit: the difference does
+        time_s, rate_mbps = (now_ns - first_ns) / 1e9, source.number(row, _RATE) * 8 / 1e6
+        stamped.append(Stamped(source.place(row.number), time_s, rate_mbps))
     return record(source, hold(stamped), ["delivery_rate is a sender's estimate, and low where it had little to send"])
 
 

@@ -12,13 +12,13 @@ _FIELDS = ("duration_ms", "bandwidth_kbps")
 
 
 def _recognises(source: Source) -> bool:
-    return source.text.lstrip().startswith("[")
+    return source.head(1)[0].text.startswith("[")
 
 
 def _read(source: Source, _series: str | None) -> Recording:
     try:
         # numbers stay text: they are checked with their place
-        entries = json.loads(source.text, parse_float=str, parse_int=str, parse_constant=str)
+        entries = json.loads(source.text(), parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"trace {source.path}: not JSON: {error}") from None
     if not isinstance(entries, list):
