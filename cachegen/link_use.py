@@ -8,8 +8,9 @@ from cachegen.estimators import ThroughputEstimator
 
 # Silence that is no stall: a server's thinking, a scheduler's hiccup.
 _PATIENCE_S = 0.1
-# An object is asked for when those on their way will have arrived within a round trip and this.
-_MARGIN_S = 0.1
+# An object is asked for so long before the store will have sent all that was asked for: event loop and store take
+# their time. The longer, the more objects share the link; the first then comes late, and its decoding with it.
+_MARGIN_S = 0.04
 # Over which the rate of arrival is looked at to see when the link runs dry.
 _WINDOW_S = 0.5
 
@@ -59,6 +60,8 @@ class LinkUse:
         self._used_bytes, self._used_s = 0, 0.0
         # objects on their way: when each was asked for, and what had arrived of all objects by then
         self._requests: dict[Hashable, tuple[float, int]] = {}
+        # since when something is
+        self._asked_since_s = 0.0
         self._arriving: set[Hashable] = set()
         self._arrived_bytes = 0
         # up to when time in use has been accounted for
@@ -81,6 +84,8 @@ class LinkUse:
 
     def request(self, key: Hashable, now_s: float) -> None:
         """An object is asked for."""
+        if not self._requests:
+            self._asked_since_s = now_s
         self._requests[key] = now_s, self._arrived_bytes
 
     def answer(self, key: Hashable, now_s: float) -> None:
@@ -131,9 +136,14 @@ class LinkUse:
         del self._requests[key]
         self._arriving.discard(key)
 
-    def runs_dry(self, missing_bytes: int) -> bool:
-        """Whether the link will have delivered all that is on its way before the answer to a request made now."""
-        return missing_bytes <= (self.bytes_per_s or 0.0) * (self.rtt_s + _MARGIN_S)
+    def runs_dry(self, missing_bytes: int, now_s: float) -> bool:
+        """Whether the store will have sent all that it was asked for by the time that a request made now is there.
+
+        Of the missing bytes a round trip's worth has left it already, once the first request is as old. So objects
+        follow each other closely and do not share the link: what is decoded first comes first.
+        """
+        sent_s = min(self.rtt_s, now_s - self._asked_since_s)
+        return missing_bytes <= (self.bytes_per_s or 0.0) * (sent_s + _MARGIN_S)
 
     def _account(self, size_bytes: int, now_s: float) -> None:
         self._uncounted_bytes += size_bytes

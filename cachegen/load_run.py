@@ -15,7 +15,7 @@ from cachegen.sources import Source
 from cachegen.stage_clock import Stage, StageClock
 
 # How often the session is asked when nothing happens: a stall is the absence of events.
-_TICK_S = 0.05
+_TICK_S = 0.02
 # Arriving bytes raise the question no more often than this.
 _LEAST_BETWEEN_S = 0.01
 
@@ -164,7 +164,7 @@ class LoadRun:
         self._session.received(index, count, now_s)
         if now_s - self._asked_s >= _LEAST_BETWEEN_S:
             self._news.set()
-            if self._host.shared.link_runs_dry():
+            if self._host.shared.link_runs_dry(self._clock.start_s + now_s):
                 self._host.tell()
 
     def _leave(self, index: int) -> None:

@@ -230,9 +230,9 @@ class SharedHost:
         """Bytes on their way, for all loads."""
         return sum(sum(seat.missing_bytes.values()) for seat in self._seats.values())
 
-    def link_runs_dry(self) -> bool:
+    def link_runs_dry(self, now_s: float) -> bool:
         """Whether a fetch is due at a link that is one queue."""
-        return self._link is not None and self._link.runs_dry(self.flying_bytes())
+        return self._link is not None and self._link.runs_dry(self.flying_bytes(), now_s)
 
     def may_fetch(self, seat: Seat, now_s: float) -> bool:
         """Whether the next fetch may be this load's: the link would run dry, and no more urgent one wants it."""
@@ -244,8 +244,8 @@ class SharedHost:
             return False
         if not self.one_queue:
             unknown = seat.link.bytes_per_s is None
-            return unknown or seat.link.runs_dry(sum(seat.missing_bytes.values()))
-        if not self.link_runs_dry():
+            return unknown or seat.link.runs_dry(sum(seat.missing_bytes.values()), now_s)
+        if not self.link_runs_dry(now_s):
             return False
         self._arrange(now_s)
         first = next((number for number in self._turns if self._seats[number].wants_fetch), seat.number)

@@ -126,9 +126,20 @@ def test_the_next_request_is_due_when_the_rest_arrives_within_a_round_trip():
         link.piece(100, tenth / 10)
 
     assert link.bytes_per_s == pytest.approx(1000)
-    assert link.runs_dry(900)
-    assert not link.runs_dry(1500)
-    assert link.runs_dry(0)
+    assert link.runs_dry(900, 1.5)
+    assert not link.runs_dry(1500, 1.5)
+    assert link.runs_dry(0, 1.5)
+
+
+def test_what_was_just_asked_for_has_not_left_the_store_yet():
+    link = LinkUse(make_estimator("two-speed"), LinkKnowledge(8000.0, rtt_s=1.0))
+    link.request(0, 5.0)
+    assert not link.runs_dry(500, 5.0)
+    assert not link.runs_dry(500, 5.4)
+    assert link.runs_dry(500, 5.5)
+    link.ended(0)
+    link.request(1, 9.0)
+    assert not link.runs_dry(500, 9.0)
 
 
 def test_the_shortest_round_trip_is_kept():
