@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from testbed.cpu_account import CpuWatch
 from testbed.cross_traffic import CrossTraffic, total_bytes
 from testbed.errors import HostError, LinkError
 from testbed.faults.run_faults import RunFaults
+from testbed.first_contact import contact_method
 from testbed.isolation import interrupt_on_supervisor_exit
 from testbed.metrics import STAGES, RequestRow
 from testbed.near_cache import fill_near_cache
@@ -99,6 +101,7 @@ class Experiment:
         arrivals = make_arrivals(self._config.arrivals)
         batches = make_batches(arrivals, self._config.requests, contexts, self._trace.period_s, self._config.seed)
         order = interleave(batches, self._config.variants)
+        self._make_contact(batches[0], host, server)
         total, done = self._config.requests * len(self._config.variants), 0
         sampler, replay = LinkSampler(network.read_link), LinkReplay(network)
         sampler.start()
@@ -124,6 +127,18 @@ class Experiment:
             time.sleep(2 * self._config.delay_ms / 1e3)
             self.record.samples = sampler.since(0.0)
             sampler.stop()
+
+    def _make_contact(self, batch: Batch, host: InferenceHost, server: StorageServer) -> None:
+        """Serve one request that does not count: those that do find connections as a host has that has been at work."""
+        method = contact_method(self._config.methods, self.record.inference["contexts"][0])
+        if method is None:
+            return
+        self._view.step("connect", 0, 1)
+        variant = replace(self._config.variants[0], method=method)
+        message = self._message(batch, variant, time.monotonic() + _LEAD_S, server.url)
+        first = {"request": 0, "context": 0, "arrival_s": 0.0}
+        host.serve({**message, "requests": [first], "users": None, "label": "", "admission": False}, lambda _: None)
+        self._view.step("connect", 1, 1)
 
     def _serve(
         self, batch: Batch, variant: Variant, host: InferenceHost, replay: LinkReplay, server: StorageServer
