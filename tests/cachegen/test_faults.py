@@ -70,18 +70,33 @@ def clean(stored):
     return CleanContext(stored.model, stored.profile, stored.cache, stored.manifest)
 
 
-def load(stored, url, method, token_ids=None, slo_s=SLO_S, patience_s=PATIENCE_S, costs=COSTS):
+def load(
+    stored,
+    url,
+    method,
+    token_ids=None,
+    slo_s=SLO_S,
+    patience_s=PATIENCE_S,
+    costs=COSTS,
+    silence_s=SILENCE_S,
+    on_event=None,
+):
     """Load over HTTP; return the loaded context and the events."""
     events = []
 
+    def log(event, **fields):
+        events.append((event, fields))
+        if on_event is not None:
+            on_event(event)
+
     async def run():
-        source = HttpSource(url, SILENCE_S)
+        source = HttpSource(url, silence_s)
         loader = ContextLoader(
             stored.model,
             stored.profile,
             source,
             costs,
-            lambda event, **fields: events.append((event, fields)),
+            log,
             LoadLimits(patience_s=patience_s),
         )
         spec, encodings = METHODS[method]
@@ -151,6 +166,47 @@ def test_a_silent_server_is_given_up_after_one_timeout_and_the_log_says_so(store
     assert said(events, "store_given_up", "index_given_up")
     # far from what a timeout for each of four chunks would take, twice
     assert took_s < SLO_S + PATIENCE_S + 20
+
+
+def stall_at_the_first_chunk(server, *later):
+    """Stop the server when the index has come: what it then is asked for, no buffer holds. ``later``: what follows."""
+
+    def on_event(event):
+        if event == "index":
+            server.pause()
+            server.later(*later)
+
+    return on_event
+
+
+@pytest.mark.parametrize("method", ["fixed", "paper"])
+def test_a_stall_of_ten_seconds_and_more_costs_one_timeout_at_the_default_limits(stored, clean, method):
+    patience_s = LoadLimits().patience_s
+    with FaultyServer(stored.root) as server:
+        begun_s = time.monotonic()
+        on_event = stall_at_the_first_chunk(server)
+        loaded, events = load(stored, server.url, method, None, SLO_S, patience_s, silence_s=30.0, on_event=on_event)
+        took_s = time.monotonic() - begun_s
+
+    check(stored, clean, loaded)
+    assert loaded.chunk_sources == ("recompute",) * 4
+    [reason] = [fields["reason"] for fields in said(events, "store_given_up")]
+    assert re.search(r"silent for 5\.\d s", reason)
+    # recomputing takes far less here than is said to the controller
+    assert took_s < max(SLO_S, patience_s) + 2.0
+
+
+def test_a_stall_of_ten_seconds_is_waited_out_by_the_more_patient(stored, clean):
+    with FaultyServer(stored.root) as server:
+        on_event = stall_at_the_first_chunk(server, (10.0, server.unpause))
+        begun_s = time.monotonic()
+        loaded, events = load(stored, server.url, "fixed", None, SLO_S, 20.0, silence_s=30.0, on_event=on_event)
+        took_s = time.monotonic() - begun_s
+
+    check(stored, clean, loaded)
+    assert loaded.chunk_sources == ("raw",) * 4
+    assert not said(events, "store_given_up", "fetch_failed")
+    assert 10.0 <= took_s < 15.0
 
 
 def test_an_index_is_asked_for_again_while_the_server_restarts(stored, clean):
