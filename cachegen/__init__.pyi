@@ -1,6 +1,7 @@
-from .api import DEFAULT_CHUNK_TOKENS, Generation, calculate_kv, generate_with_kv, get_kv, store_kv
+from .api import Generation, calculate_kv, generate_with_kv, get_kv, store_kv
 from .calibration import cached_profile, calibrate
 from .calibration_texts import calibration_texts
+from .chunking import DEFAULT_CHUNK_TOKENS
 from .container import ChunkIdentity
 from .controllers import (
     CONTROLLERS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast, overload
 
 from cachegen.batch import generate_batch
-from cachegen.chunking import chunk_spans
+from cachegen.chunking import DEFAULT_CHUNK_TOKENS, chunk_spans
 from cachegen.container import ChunkIdentity, unpack
 from cachegen.controllers import make_controller
 from cachegen.encoding import Encoding, parse_encoding
@@ -28,8 +28,6 @@ from cachegen.recompute_cost import RecomputeCost
 from cachegen.sources import open_source
 from cachegen.stage_clock import StageClock
 from cachegen.stores import Store, open_store, publish_context
-
-DEFAULT_CHUNK_TOKENS = 1536  # the paper's chunk length, section 5.3
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ KEY_BYTES = 32
 MODEL_FINGERPRINT_BYTES = 16
 PROFILE_HASH_BYTES = 32
 TOKEN_BYTES = 4
+DEFAULT_CHUNK_TOKENS = 1536  # the paper's chunk length, section 5.3
 # Bounds what a reader allocates for a context it was only told about.
 MAX_CONTEXT_TOKENS = 2**24
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachegen.chunking import unpack_tokens
-from cachegen.errors import StoreUnavailableError
+from cachegen.errors import StoreError, StoreUnavailableError
 from cachegen.load_commands import EventLog
 from cachegen.manifest import (
     MAX_MANIFEST_BYTES,
@@ -61,6 +61,7 @@ class IndexFetch:
     def __init__(self, source: Source, clock: StageClock, log: EventLog) -> None:
         self._source, self._clock, self._log = source, clock, log
         self._waited_s: list[float] = []
+        self._arrived: dict[str, bytes] = {}
 
     async def fetch(self, context_key: bytes, token_ids: Sequence[int] | None, until_s: float) -> Index:
         """Return the index of a context.
@@ -88,6 +89,22 @@ class IndexFetch:
         manifest = unpack_manifest(raw[0])
         found = unpack_tokens(raw[1], manifest.num_tokens) if token_ids is None else list(token_ids)
         return Index(manifest, found, min(self._waited_s))
+
+    async def fetch_remains(self, context_key: bytes, until_s: float) -> tuple[bytes, bytes] | None:
+        """Return a context's tokens object, and its manifest (or nothing) as it came, after :meth:`fetch` has failed.
+
+        Returns
+        -------
+        tuple of bytes or None
+            Nothing of it is verified. ``None``: no tokens by ``until_s``.
+        """
+        name = tokens_name(context_key)
+        if name not in self._arrived:
+            try:
+                await self._fetch_patiently([(name, _MAX_TOKENS_OBJECT_BYTES)], until_s)
+            except StoreError:
+                return None
+        return self._arrived[name], self._arrived.get(manifest_name(context_key), b"")
 
     async def _fetch_patiently(self, names: list[tuple[str, int]], until_s: float) -> list[bytes]:
         pause_s, longest_s = _BACKOFF_S
@@ -118,7 +135,11 @@ class IndexFetch:
             self._clock.network(Stage.FETCH)
             self._waited_s.append(self._clock.elapsed_s() - asked_s)
 
-        fetches = [asyncio.ensure_future(self._source.fetch(*name, on_first_byte)) for name in names]
+        async def bring(name: str, max_bytes: int) -> bytes:
+            self._arrived[name] = data = await self._source.fetch(name, max_bytes, on_first_byte)
+            return data
+
+        fetches = [asyncio.ensure_future(bring(*name)) for name in names]
         try:
             return await asyncio.gather(*fetches)
         finally:

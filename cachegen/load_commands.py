@@ -24,8 +24,8 @@ class LoadLimits:
         Objects that have arrived and wait for their decode: while there are as many, no further one is asked for. With
         ``in_flight`` this bounds the memory of a load.
     patience_s : float
-        How long the store may be silent, and how long after the deadline it is waited for. Then what is missing is
-        recomputed, whatever the controller says.
+        How long the store may be silent, and how long after the deadline it is waited for unless it is still sooner
+        than recomputing. Then what is missing is recomputed, whatever the controller says. Infinite: never.
     """
 
     in_flight: int = 8

@@ -161,7 +161,7 @@ class LoadSession:
     def received(self, index: int, num_bytes: int, now_s: float) -> None:
         """Take note of bytes of an object in flight."""
         self._chunks[index].received_bytes += num_bytes
-        self._patience.heard(now_s, waiting=True)
+        self._patience.heard(now_s, waiting=True, num_bytes=num_bytes)
         self._seat.piece(index, num_bytes, now_s)
 
     def fetched(self, index: int, now_s: float) -> None:
@@ -301,7 +301,6 @@ class LoadSession:
         open_ = [chunk for chunk in self._in(Place.UNDECIDED, Place.IN_FLIGHT) if chunk.options.sizes_bytes]
         if not open_:
             return False
-        bps = self._seat.link.knowledge.throughput_bps
         missing_bytes = sum(
             chunk.transfer(chunk.options).missing_bytes
             if chunk.place is Place.IN_FLIGHT
@@ -309,12 +308,8 @@ class LoadSession:
             for chunk in open_
         )
         left = [chunk for chunk in self._chunks if chunk.place not in {Place.READY, Place.UNDECODED}]
-        reason = self._patience.verdict(
-            now_s,
-            self.deadline_s,
-            sum(chunk.options.recompute_s for chunk in left),
-            8 * missing_bytes / bps if bps else None,
-        )
+        recompute_s = self._seat.slowdown() * sum(chunk.options.recompute_s for chunk in left)
+        reason = self._patience.verdict(now_s, self.deadline_s, recompute_s, missing_bytes)
         if not reason:
             return False
         self._log("store_given_up", reason=reason, chunks=[chunk.options.index for chunk in open_])

@@ -1,5 +1,7 @@
 """The streaming loader: brings a context into memory as a controller decides, by fetching and recomputing at once."""
 
+import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,7 @@ from cachegen.controllers import Controller, make_controller
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, StoreError
 from cachegen.estimators import make_estimator
 from cachegen.index_fetch import Index, IndexFetch, index_without_store
+from cachegen.index_recovery import verified_tokens
 from cachegen.kv_cache import KVCache
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import EventLog, LoadLimits
@@ -20,6 +23,7 @@ from cachegen.load_session import LoadSession
 from cachegen.manifest import Manifest, check_tokens
 from cachegen.model import LanguageModel
 from cachegen.profile import Profile
+from cachegen.recompute_cost import IMPOSSIBLE_S
 from cachegen.sharing import HostLimits
 from cachegen.sources import Source
 from cachegen.stage_clock import StageClock
@@ -106,12 +110,13 @@ class ContextLoader:
         """Load a context.
 
         A chunk that does not arrive, or arrives damaged or foreign, is decided anew: it comes in another encoding, or
-        in the same one at a second try, or is recomputed. A store that is silent, or too slow long after the deadline,
-        is given up, and what is missing is recomputed (``LoadLimits.patience_s``). The log says so.
+        in the same one at a second try, or is recomputed. A store that is silent, or after the deadline slower than
+        recomputing, is given up, and what is missing is recomputed (``LoadLimits.patience_s``). The log says so.
 
         The index (manifest and tokens) is asked for until it is there, at the longest until the deadline and the load's
         patience have passed. A caller that knows the tokens needs no store for a right cache: where the index cannot
-        be had, is damaged or another's, everything is recomputed.
+        be had, is damaged or another's, everything is recomputed. So it is for another caller where the tokens alone
+        are there and the context's key proves them, unless the load's patience is infinite.
 
         Parameters
         ----------
@@ -140,8 +145,8 @@ class ContextLoader:
         AdmissionError
             The host refuses loads that come too late, and this is one.
         StoreError, FormatError, MismatchError
-            The manifest or the tokens are missing, corrupted, or another model's or profile's, and the caller gave no
-            tokens: nothing can be recomputed either.
+            The manifest or the tokens are missing, corrupted, or another model's or profile's, the caller gave no
+            tokens, and none are proven by the context's key: nothing can be recomputed either.
         InvalidInputError
             The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the
             controller may choose.
@@ -189,19 +194,32 @@ class ContextLoader:
         """Fetch the index; make one that lists nothing where that is all that can be done."""
         now_s = clock.elapsed_s()
         until_s = self._index_until_s(now_s, deadline_s, token_ids)
+        fetch = IndexFetch(self._source, clock, self._log)
         try:
-            index = await IndexFetch(self._source, clock, self._log).fetch(context_key, token_ids, until_s)
+            index = await fetch.fetch(context_key, token_ids, until_s)
             self._check_owner(index.manifest, context_key)
             if token_ids is not None:
                 _check_given(token_ids, index.manifest)
             check_tokens(index.manifest, index.token_ids)
         except (StoreError, FormatError, MismatchError) as error:
-            if token_ids is None:
+            proven = await self._proven_tokens(fetch, context_key, until_s) if token_ids is None else token_ids
+            if proven is None:
                 raise
             self._log("index_given_up", error=str(error))
-            index = index_without_store(token_ids, _RECOMPUTED_CHUNK_TOKENS, self._model, self._profile)
+            index = index_without_store(proven, _RECOMPUTED_CHUNK_TOKENS, self._model, self._profile)
         self._log("index", chunks=len(index.manifest.chunks), tokens=index.manifest.num_tokens)
         return index
+
+    async def _proven_tokens(self, fetch: IndexFetch, context_key: bytes, until_s: float) -> list[int] | None:
+        """The context's tokens, where its key proves what is there of an index, and recomputing is an answer."""
+        may_recompute = math.isfinite(self._limits.patience_s) and self._costs.recompute.predict(0, 1) < IMPOSSIBLE_S
+        remains = await fetch.fetch_remains(context_key, until_s) if may_recompute else None
+        if remains is None:
+            return None
+        tokens, manifest = remains
+        model, profile = self._model.fingerprint, self._profile.hash
+        # hashing a long context in several ways takes a moment, in which other loads go on
+        return await asyncio.to_thread(verified_tokens, context_key, tokens, manifest, model, profile)
 
     def _index_until_s(self, now_s: float, deadline_s: float, token_ids: Sequence[int] | None) -> float:
         patience_s = min(_MAX_INDEX_PATIENCE_S, self._limits.patience_s)

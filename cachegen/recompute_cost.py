@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from cachegen.errors import InvalidInputError
 
+# Three years. Who predicts as much says that it cannot be done: a reduced context has no text of its own.
+IMPOSSIBLE_S = 1e8
 _NUM_TERMS = 3
 
 

@@ -23,7 +23,7 @@ LAYERS = [
     {"codecs", "controllers", "link_use", "store_health", "patience", "load_commands"},
     {"sharing", "chunk_progress"},
     {"load_session", "load_host"},
-    {"container", "manifest"},
+    {"container", "manifest", "index_recovery"},
     {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},
     {"profile_builder", "profile_cache", "kv_file"},

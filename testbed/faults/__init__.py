@@ -2,7 +2,7 @@
 
 from testbed.faults.base import Fault, Scene
 from testbed.faults.clock_jump import ClockJump
-from testbed.faults.corrupt import CorruptObjects
+from testbed.faults.corrupt import CorruptManifests, CorruptObjects, CorruptTokens
 from testbed.faults.disk_full import DiskFull
 from testbed.faults.foreign import ForeignChunks, ForeignProfile
 from testbed.faults.kill_server import KillServer
@@ -19,6 +19,8 @@ FAULTS: dict[str, type[Fault]] = {
     "slow-disk": SlowDisk,
     "link-down": LinkDown,
     "corrupt": CorruptObjects,
+    "corrupt-manifest": CorruptManifests,
+    "corrupt-tokens": CorruptTokens,
     "missing": MissingObjects,
     "foreign-chunk": ForeignChunks,
     "foreign-profile": ForeignProfile,

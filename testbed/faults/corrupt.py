@@ -2,15 +2,17 @@
 
 import random
 from pathlib import Path
+from typing import ClassVar
 
 from testbed.faults.base import Fault, Scene
-from testbed.faults.objects import pick_chunks
+from testbed.faults.objects import pick_objects
 
 
 class CorruptObjects(Fault):
     """One bit flips in each of a share of the chunks' objects, anywhere in it."""
 
     hits_objects = True
+    folder: ClassVar[str] = "chunks/"
 
     def __init__(self, share: float) -> None:
         super().__init__(share)
@@ -18,7 +20,7 @@ class CorruptObjects(Fault):
 
     def begin(self, scene: Scene, chance: random.Random) -> str:
         """Flip."""
-        names = pick_chunks(scene.store, self.share, chance)
+        names = pick_objects(scene.store, self.folder, self.share, chance)
         for name in names:
             path = scene.store / name
             flip = path, chance.randrange(path.stat().st_size), 1 << chance.randrange(8)
@@ -30,6 +32,18 @@ class CorruptObjects(Fault):
         """Flip back."""
         for flip in self._flipped:
             _flip(*flip)
+
+
+class CorruptManifests(CorruptObjects):
+    """The same in contexts' manifests."""
+
+    folder = "manifests/"
+
+
+class CorruptTokens(CorruptObjects):
+    """The same in contexts' tokens."""
+
+    folder = "tokens/"
 
 
 def _flip(path: Path, place: int, mask: int) -> None:

@@ -6,7 +6,7 @@ import shutil
 
 from cachegen import open_store
 from testbed.faults.base import Fault, Scene
-from testbed.faults.objects import Aside, pick_chunks
+from testbed.faults.objects import Aside, pick_objects
 
 
 class ForeignChunks(Fault):
@@ -17,7 +17,7 @@ class ForeignChunks(Fault):
     def begin(self, scene: Scene, chance: random.Random) -> str:
         """Exchange them."""
         self._aside = Aside(scene.store)
-        names = pick_chunks(scene.store, self.share, chance)
+        names = pick_objects(scene.store, "chunks/", self.share, chance)
         sources = {name: self._other(scene, name, chance) for name in names}
         taken = {name: self._aside.take(name) for name in names}
         for name, source in sources.items():

@@ -3,7 +3,7 @@
 import random
 
 from testbed.faults.base import Fault, Scene
-from testbed.faults.objects import Aside, pick_chunks
+from testbed.faults.objects import Aside, pick_objects
 
 
 class MissingObjects(Fault):
@@ -14,7 +14,7 @@ class MissingObjects(Fault):
     def begin(self, scene: Scene, chance: random.Random) -> str:
         """Take them out."""
         self._aside = Aside(scene.store)
-        names = pick_chunks(scene.store, self.share, chance)
+        names = pick_objects(scene.store, "chunks/", self.share, chance)
         for name in names:
             self._aside.take(name)
         return f"{len(names)} objects gone, the first being {names[0]}"

@@ -9,9 +9,9 @@ from cachegen import open_store
 _ASIDE = ".tmp"
 
 
-def pick_chunks(store: Path, share: float, chance: random.Random) -> list[str]:
-    """Return the names of a share of the chunks' objects, at least one."""
-    names = open_store(str(store)).names("chunks/")
+def pick_objects(store: Path, folder: str, share: float, chance: random.Random) -> list[str]:
+    """Return the names of a share of the objects in one of a store's folders, like ``chunks/``; at least one."""
+    names = open_store(str(store)).names(folder)
     return sorted(chance.sample(names, max(1, round(share * len(names)))))
 
 

@@ -26,7 +26,7 @@ from cachegen import (
     open_store,
 )
 from cachegen.controllers import InOrderController, Recompute, Stream
-from cachegen.manifest import chunk_name, manifest_name
+from cachegen.manifest import chunk_name, manifest_name, tokens_name
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,8 @@ def test_another_models_context_is_refused(stored):
 
 def test_an_absent_context_is_named(fresh):
     (fresh.root / manifest_name(fresh.manifest.context_key)).unlink()
-    with running_server(fresh.root) as server, pytest.raises(ObjectNotFoundError, match="manifests/"):
+    (fresh.root / tokens_name(fresh.manifest.context_key)).unlink()
+    with running_server(fresh.root) as server, pytest.raises(ObjectNotFoundError, match=r"(manifests|tokens)/"):
         load(fresh, server.url, "fixed:raw", ["raw"])
 
 
@@ -227,10 +228,11 @@ class HalfAnIndex:
 
 def test_a_failed_index_leaves_no_fetch_behind(stored):
     async def run():
-        loader = ContextLoader(stored.model, stored.profile, HalfAnIndex(), COSTS, lambda *_, **__: None)
+        limits = LoadLimits(patience_s=0.1)
+        loader = ContextLoader(stored.model, stored.profile, HalfAnIndex(), COSTS, lambda *_, **__: None, limits)
         clock = StageClock(time.monotonic())
         with pytest.raises(ObjectNotFoundError):
-            await loader.load(stored.manifest.context_key, make_controller("text", []), [], 60.0, clock)
+            await loader.load(stored.manifest.context_key, make_controller("text", []), [], 0.1, clock)
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(run()) == set()

@@ -64,6 +64,7 @@ def store(tmp_path):
         for encoding in ("raw", "quant8"):
             store.put(f"chunks/{key}/{key * 32}/{encoding}", f"{key} in {encoding}".encode())
     store.put("manifests/aa/aa", b'{"profile_hash":"00"}')
+    store.put("tokens/aa/aa", bytes(8))
     return tmp_path / "store"
 
 
@@ -71,8 +72,18 @@ def contents(store):
     return {name: open_store(str(store)).get(name) for name in open_store(str(store)).names()}
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "missing", "foreign-chunk", "foreign-profile"])
-def test_what_a_fault_does_to_the_store_is_done_and_undone(store, kind):
+@pytest.mark.parametrize(
+    ("kind", "hit"),
+    [
+        ("corrupt", ["chunks/"] * 3),
+        ("corrupt-manifest", ["manifests/"]),
+        ("corrupt-tokens", ["tokens/"]),
+        ("missing", ["chunks/"] * 3),
+        ("foreign-chunk", ["chunks/"] * 3),
+        ("foreign-profile", ["manifests/"]),
+    ],
+)
+def test_what_a_fault_does_to_the_store_is_done_and_undone(store, kind, hit):
     before = contents(store)
     scene, fault = Scene(Recorder(), Recorder(), store), FAULTS[kind](0.5)
     detail = fault.begin(scene, random.Random(1))
@@ -80,7 +91,7 @@ def test_what_a_fault_does_to_the_store_is_done_and_undone(store, kind):
     fault.end(scene)
 
     changed = {name for name in before if before[name] != broken.get(name)}
-    assert len(changed) == (1 if kind == "foreign-profile" else 3)
+    assert [name[: name.index("/") + 1] for name in sorted(changed)] == hit
     assert detail
     assert contents(store) == before
 
