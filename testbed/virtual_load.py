@@ -163,7 +163,7 @@ def run_virtual_loads(
     while len(results) < len(requests):
         while waiting and waiting[0][1].arrival_s + rtt_s <= now_s:
             number, request = waiting.pop(0)
-            courses.append(_Course(number, request, host, link, decoder, costs))
+            courses.append(_Course(number, request, host, link, decoder, costs, rtt_s))
             if admission and (refused := courses[-1].refusal(now_s)) is not None:
                 results[number] = courses.pop().end(math.inf, refused)
         for course in sorted(courses, key=lambda course: course.deadline_s):
@@ -204,6 +204,7 @@ class _Course:
         link: VirtualLink,
         decoder: _Decoder,
         costs: VirtualCosts,
+        rtt_s: float,
     ) -> None:
         self.number, self.request = number, request
         self._link, self._decoder, self._costs = link, decoder, costs
@@ -213,7 +214,8 @@ class _Course:
             request.estimator,
             request.slo_s - costs.reserve_s,
             request.log,
-            known=request.known,
+            # the round trip is that of the index
+            known=LinkKnowledge(request.known.throughput_bps if request.known else None, rtt_s),
             host=host,
             arrival_s=request.arrival_s,
             after_s=costs.question_s,

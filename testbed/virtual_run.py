@@ -2,7 +2,7 @@
 
 The real controllers and the real course of a load run on a link that carries exactly what its trace says, with costs
 out of a file. There is no TCP and no operating system in it: what it shows is the decisions. The same input gives the
-same files to the last bit, on any machine, in seconds.
+same files to the last bit, on any machine, in minutes.
 
 ``python -m testbed.virtual_run -o FOLDER`` writes one run directory for each scenario, of the form of every run, and
 ``controllers.md`` over all of them.
@@ -67,7 +67,9 @@ class Scenario:
 class _Loads:
     """Serves the requests of one method, one after the other, each knowing the link from those before."""
 
-    def __init__(self, scenario: Scenario, method: str, costs: MeasuredCosts) -> None:
+    def __init__(self, scenario: Scenario, method: str, costs: MeasuredCosts, oracle_s: dict[Any, float]) -> None:
+        # by request and encodings: methods that may choose from the same could at best have had the same
+        self._known_oracle_s = oracle_s
         self._config, self._trace, self._costs = scenario.config, scenario.trace, costs
         self._method = make_method(method)
         self._rtt_s = 2 * self._config.delay_ms / 1e3
@@ -132,13 +134,13 @@ class _Loads:
 
     def _oracle_s(self, request: Request) -> float:
         """Least TTFT, with the encodings of this method."""
-        return oracle_ttft_s(
-            self._chunks,
-            self._method.encodings,
-            LinkFuture(self._trace, request.trace_offset_s),
-            self._rtt_s,
-            self._virtual,
-        )
+        key = request.index, self._method.encodings
+        if key not in self._known_oracle_s:
+            future = LinkFuture(self._trace, request.trace_offset_s)
+            self._known_oracle_s[key] = oracle_ttft_s(
+                self._chunks, self._method.encodings, future, self._rtt_s, self._virtual
+            )
+        return self._known_oracle_s[key]
 
     def _mean(self, figure: str, sources: Sequence[str], recomputed: float) -> float:
         """Over the chunks, each with what a whole context in its encoding was measured at."""
@@ -153,8 +155,9 @@ def run_scenario(scenario: Scenario, costs: MeasuredCosts) -> tuple[list[Request
     config = scenario.config
     schedule = make_schedule(config.requests, 1, scenario.trace.period_s, config.seed)
     rows, events = [], []
+    oracle_s: dict[Any, float] = {}
     for method in config.methods:
-        loads = _Loads(scenario, method, costs)
+        loads = _Loads(scenario, method, costs, oracle_s)
         for request in schedule:
             row, said = loads.serve(request)
             rows.append(row)

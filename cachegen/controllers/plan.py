@@ -68,10 +68,11 @@ def make_plan(state: LoadState, ladder: Sequence[str], forecast: LinkForecast, t
     target_s : float
         When the load should have ended.
     """
-    plans = [_split(state, ladder[place:], forecast) for place in range(len(ladder))] or [_split(state, (), forecast)]
-    for plan in plans:
-        if plan.finish_s <= target_s:
-            return plan
+    plans = []
+    for place in range(max(1, len(ladder))):
+        plans.append(_split(state, ladder[place:], forecast))
+        if plans[-1].finish_s <= target_s:
+            return plans[-1]
     return min(plans, key=lambda plan: plan.finish_s)
 
 
@@ -85,9 +86,9 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
     compute_s = _compute_ends(state, chunks)
     # the deadline leaves out the decode of whatever ends last
     last_s = min((transfer.decode_s for transfer in state.in_flight), default=0.0)
-    best_count, best_s = len(chunks), max(compute_s[-1], in_flight_s, state.elapsed_s + state.decode_s - last_s)
+    decoded_s = max(state.elapsed_s + state.decode_s, in_flight_s + last_s)
+    best_count, best_s = len(chunks), max(compute_s[-1], decoded_s - last_s)
     size_bytes: float = state.backlog_bytes
-    decoded_s = state.elapsed_s + state.decode_s
     gaps_s = 0.0
     for count in range(len(chunks) - 1, -1, -1):
         name = names[count]
@@ -95,8 +96,9 @@ def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> P
             gaps_s += chunks[count].recompute_s
             continue
         size_bytes += chunks[count].sizes_bytes[name]
+        # an object waits for the decoder, or the decoder for it
         streamed_s = max(forecast.arrival_s(start_s, size_bytes), decoded_s)
-        decoded_s += chunks[count].decode_s.get(name, 0.0)
+        decoded_s = streamed_s + chunks[count].decode_s.get(name, 0.0)
         finish_s = max(compute_s[count], streamed_s) + gaps_s
         if finish_s < best_s:
             best_count, best_s = count, finish_s

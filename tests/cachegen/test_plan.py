@@ -49,20 +49,25 @@ def ends_s(state, names, rate_bps):
     compute_s += sum(chunk.recompute_s for chunk in state.remaining[:front])
     gaps = zip(state.remaining[front:], names[front:], strict=True)
     gaps_s = sum(chunk.recompute_s for chunk, name in gaps if name is None)
-    size_bytes = state.backlog_bytes
-    for chunk, name in zip(state.remaining, names, strict=True):
-        size_bytes += 0 if name is None else chunk.sizes_bytes[name]
     streamed = [(chunk, name) for chunk, name in zip(state.remaining, names, strict=True) if name is not None]
-    decodes_s = [transfer.decode_s for transfer in state.in_flight]
-    decodes_s += [chunk.decode_s.get(name, 0.0) for chunk, name in reversed(streamed)]
-    new_s = sum(decodes_s[len(state.in_flight) :])
-    decoded_s = state.elapsed_s + state.decode_s + new_s - (decodes_s[-1] if decodes_s else 0.0)
-    if not state.in_flight and not streamed:
-        return max(compute_s, decoded_s)
     link_s = state.elapsed_s + (0 if state.in_flight else state.rtt_s)
-    if size_bytes:
-        link_s += 8 * size_bytes / rate_bps if rate_bps else math.inf
-    return max(compute_s, link_s, decoded_s) + gaps_s
+
+    def arrival_s(num_bytes):
+        return link_s + (8 * num_bytes / rate_bps if rate_bps else math.inf) if num_bytes else link_s
+
+    # what is on its way comes first and is decoded; then one object after the other, from the back
+    decoder_free_s = begun_s = state.elapsed_s + state.decode_s
+    if state.in_flight:
+        [flying] = state.in_flight
+        arrived_s = arrival_s(flying.missing_bytes)
+        decoder_free_s = max(decoder_free_s, arrived_s + flying.decode_s)
+        begun_s = decoder_free_s - flying.decode_s
+    size_bytes = state.backlog_bytes
+    for chunk, name in reversed(streamed):
+        size_bytes += chunk.sizes_bytes[name]
+        begun_s = max(decoder_free_s, arrival_s(size_bytes))
+        decoder_free_s = begun_s + chunk.decode_s.get(name, 0.0)
+    return max(compute_s, begun_s) + gaps_s
 
 
 def splits(state, level):
