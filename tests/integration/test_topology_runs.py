@@ -82,3 +82,24 @@ def test_what_the_near_cache_holds_does_not_cross_the_far_link(tmp_path):
             assert near > 0
             # headers come on top, and nothing else
             assert 1.0 < delivered(rows) / far < 1.15
+
+
+def test_a_recording_is_replayed_as_what_it_is(tmp_path):
+    # two packets of 1,500 bytes each millisecond: 24 Mbit/s
+    recording = tmp_path / "my_recording"
+    recording.write_text("".join(f"{ms}\n{ms}\n" for ms in range(1, 4001)))
+    _, manifest, _, rows = run(tmp_path / "runs", "--trace", str(recording), "--requests", "2")
+
+    assert manifest["trace"]["format"] == "mahimahi"
+    assert manifest["trace"]["mean_mbps"] == pytest.approx(24, rel=0.01)
+    assert [row["status"] for row in rows["requests"]] == ["ok", "ok"]
+    assert float(rows["requests"][0]["link_mbps"]) == pytest.approx(24, rel=0.01)
+
+
+def test_a_trace_that_has_delays_of_its_own_brings_them(tmp_path):
+    _, manifest, _, rows = run(tmp_path, "--trace", "starlink", "--requests", "2")
+
+    assert manifest["trace"]["name"] == "starlink"
+    assert [row["status"] for row in rows["requests"]] == ["ok", "ok"]
+    # the trace's own delays, of 20 ms and more, in place of the 5 of the flags: the index and the first object wait for them
+    assert all(float(row["ttft_ms"]) > 4 * 20 for row in rows["requests"])
