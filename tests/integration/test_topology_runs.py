@@ -101,5 +101,5 @@ def test_a_trace_that_has_delays_of_its_own_brings_them(tmp_path):
 
     assert manifest["trace"]["name"] == "starlink"
     assert [row["status"] for row in rows["requests"]] == ["ok", "ok"]
-    # the trace's own delays, of 20 ms and more, in place of the 5 of the flags: the index and the first object wait for them
+    # its delays are of 20 ms and more, not the 5 of the flags, and the index and the first object wait for them
     assert all(float(row["ttft_ms"]) > 4 * 20 for row in rows["requests"])
