@@ -14,9 +14,9 @@ from cachegen.benchmark.tables import comparison_tables, encoding_table
 from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
 from cachegen.commands.models import open_model, profile_of_model
 from cachegen.commands.terminal import StepView, print_table
+from cachegen.commands.texts import held_out_tokens
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import InvalidInputError, UnknownNameError
-from cachegen.input_file import read_text
 from cachegen.provenance import describe_environment
 
 HELP = "measure size, harm, speed and memory of every encoding on a text"
@@ -76,20 +76,11 @@ def select_encodings(names: str) -> list[Encoding]:
 def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict[str, Any]:
     from cachegen.benchmark.run import run_bench
     from cachegen.codecs.transform import TransformCodec
-    from cachegen.held_out import CHECK_CONTINUATION_TOKENS
 
-    text = read_text(options.text)
     environment = describe_environment(["python", "-m", "cachegen", *options.typed], _PACKAGES)
     model = open_model(options.model)
-    token_ids = model.tokenize(text)[: options.tokens + CHECK_CONTINUATION_TOKENS]
-    if len(token_ids) <= CHECK_CONTINUATION_TOKENS:
-        raise InvalidInputError(
-            f"{options.text}: {len(token_ids)} tokens; more than {CHECK_CONTINUATION_TOKENS} are needed, since so many "
-            "are predicted behind the context"
-        )
     with StepView() as view:
-        if len(token_ids) < options.tokens + CHECK_CONTINUATION_TOKENS:
-            view.note(f"{options.text}: only {len(token_ids) - CHECK_CONTINUATION_TOKENS} tokens of context")
+        token_ids = held_out_tokens(model, options.text, options.tokens, view.note)
         profile = profile_of_model(
             model,
             options.profile,

@@ -133,6 +133,22 @@ def test_a_text_without_a_context_is_refused_by_name(model_files, text_file, tmp
     assert f"{text_file}: 256 tokens; more than 256" in capsys.readouterr().err
 
 
+def test_the_default_context_is_cut_to_what_the_model_holds(model_files, text_file, tmp_path, capsys):
+    text_file.write_text("x y " * 1000, encoding="utf-8")
+    assert bench(model_files, text_file, tmp_path / "out.json", "--codecs", "raw") == 0
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["tokens"] == 512 - 256
+    assert "llama: holds 512 tokens, so at most 256 of context" in capsys.readouterr().err
+
+
+def test_a_text_is_refused_before_a_profile_is_made(model_files, text_file, tmp_path, capsys):
+    text_file.write_text("short", encoding="utf-8")
+    files = ["--text", str(text_file), "--model", str(model_files.folder), "--json", str(tmp_path / "out.json")]
+    assert main(["bench", *files]) == 2
+    shown = capsys.readouterr().err
+    assert "5 tokens; more than 256" in shown
+    assert "calibrate" not in shown
+
+
 @pytest.mark.parametrize(
     ("names", "selected"),
     [
