@@ -50,7 +50,7 @@ def calibrate(
     Raises
     ------
     InvalidInputError
-        No text is as long as 128 tokens.
+        No text is as long as 128 tokens, or the model holds fewer.
     """
     contexts = calibration_contexts(model, texts)
     if not transform:
@@ -88,6 +88,11 @@ def calibration_contexts(model: LanguageModel, texts: Sequence[str]) -> list[lis
     """Token ids of the texts that are long enough, each cut to what calibration uses; see :func:`calibrate`."""
     tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
     contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
+    if model.max_tokens is not None and model.max_tokens < _SMALLEST_TEXT_TOKENS:
+        raise InvalidInputError(
+            f"calibration needs {_SMALLEST_TEXT_TOKENS} tokens of a text at least; {model.name} holds "
+            f"{model.max_tokens} in all"
+        )
     if not contexts:
         raise InvalidInputError(
             f"calibration needs a text of {_SMALLEST_TEXT_TOKENS} tokens at least; none of {len(texts)} is"

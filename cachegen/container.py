@@ -12,12 +12,14 @@ import xxhash
 from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, PROFILE_HASH_BYTES
 from cachegen.encoding import Encoding
 from cachegen.errors import ChecksumError, FormatError, InvalidInputError, VersionError
-from cachegen.kv import KV_DTYPES, ChunkLayout, KVDType, KVShape
+from cachegen.kv import KV_DTYPES, MAX_CHUNK_ELEMENTS, ChunkLayout, KVDType, KVShape
 
 MAGIC = b"\x89KVC\r\n\x1a\n"
 VERSION = 1
 MAX_SECTIONS = 16
 NO_LEVEL = 0xFF
+# No codec writes as much: a symbol takes a word of 2 bytes and an escape of 5, an element of raw 4.
+MAX_CONTAINER_BYTES = 8 * MAX_CHUNK_ELEMENTS
 
 # magic, version, flags, header bytes | codec, level, dtype, sections | layers, KV heads, head dim, tokens |
 # chunk index, first token | model fingerprint, profile hash, chunk key

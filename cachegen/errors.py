@@ -10,6 +10,7 @@ CachegenError
 ├── MismatchError            valid bytes that belong to another model, profile, context or chunk
 ├── UnsupportedModelError    a model whose cache this release cannot code
 ├── QualityError             an encoding that harms a model's predictions more than allowed
+├── MemoryLimitError         memory that could not be had (also a MemoryError)
 ├── AdmissionError           a load refused at its arrival: a deadline could not be held
 └── StoreError               a store or its server did not do what was asked
     ├── ObjectNotFoundError  no such object
@@ -57,6 +58,10 @@ class UnsupportedModelError(CachegenError):
 
 class QualityError(CachegenError):
     """An encoding that harms a model's predictions more than the caller allows; the message says by how much."""
+
+
+class MemoryLimitError(CachegenError, MemoryError):
+    """Memory that the machine or a limit did not give; the message says how many bytes were wanted, and for what."""
 
 
 class AdmissionError(CachegenError):

@@ -55,6 +55,11 @@ class HeldOutRow:
     dppl: float
 
 
+def continuation_tokens(max_tokens: int | None) -> int:
+    """How many tokens of a held-out text follow its context: 256, or half of what a smaller model holds."""
+    return CHECK_CONTINUATION_TOKENS if max_tokens is None else min(CHECK_CONTINUATION_TOKENS, max_tokens // 2)
+
+
 class HeldOutText:
     """A text run through the model: the cache of its context, and what the model predicts behind it.
 
@@ -62,7 +67,8 @@ class HeldOutText:
     ----------
     model : LanguageModel
     token_ids : sequence of int
-        The last 256 follow the context, teacher-forced; compared are the predictions of all of these but the first.
+        The last 256, or as :func:`continuation_tokens` says, follow the context, teacher-forced; compared are the
+        predictions of all of these but the first.
     chunk_tokens : int
         The context is prefilled and coded in chunks of this length.
 
@@ -73,11 +79,10 @@ class HeldOutText:
     """
 
     def __init__(self, model: LanguageModel, token_ids: Sequence[int], chunk_tokens: int = CHECK_CHUNK_TOKENS) -> None:
-        length = len(token_ids) - CHECK_CONTINUATION_TOKENS
+        behind = continuation_tokens(model.max_tokens)
+        length = len(token_ids) - behind
         if length < 1:
-            raise InvalidInputError(
-                f"a held-out text of {len(token_ids)} tokens leaves no context: {CHECK_CONTINUATION_TOKENS} follow it"
-            )
+            raise InvalidInputError(f"a held-out text of {len(token_ids)} tokens leaves no context: {behind} follow it")
         self.model = model
         self.spans = chunk_spans(length, chunk_tokens)
         self._continuation = list(token_ids[length:])
@@ -117,7 +122,7 @@ class HeldOutText:
 
     def quality_of(self, chunks: Iterable[torch.Tensor]) -> Quality:
         """Compare what the model predicts from these chunks with what it predicts from its own cache."""
-        loaded = self.model.new_cache(self.cache.num_tokens + CHECK_CONTINUATION_TOKENS)
+        loaded = self.model.new_cache(self.cache.num_tokens + len(self._continuation))
         for kv, (first, end) in zip(chunks, self.spans, strict=True):
             loaded.append(kv, self.cache.token_ids[first:end])
         return compare_logits(self._reference, self._predict(loaded), self._continuation[1:])
@@ -148,7 +153,7 @@ def check_held_out(
     UnsupportedModelError
         An encoding cannot code this model.
     """
-    check_encodable(encodings, max(0, len(token_ids) - CHECK_CONTINUATION_TOKENS), profile)
+    check_encodable(encodings, max(0, len(token_ids) - continuation_tokens(model.max_tokens)), profile)
     text = HeldOutText(model, token_ids)
     return [check_encoding(text, profile, encoding) for encoding in encodings]
 

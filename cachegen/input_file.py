@@ -1,14 +1,34 @@
 """What a user names by its file."""
 
+import errno
+import os
+import stat
 from pathlib import Path
 
+from cachegen.allocation import memory_for
 from cachegen.errors import InvalidInputError
 
 
-def read_bytes(path: Path) -> bytes:
-    """Bytes of a file, whatever they are; InvalidInputError if it cannot be read."""
+def read_bytes(path: Path, max_bytes: int) -> bytes:
+    """Bytes of a regular file, whatever they are.
+
+    Raises
+    ------
+    InvalidInputError
+        It cannot be read, is a device or a pipe, which need not end, or has more than ``max_bytes``.
+    MemoryLimitError
+        There is no memory for it.
+    """
     try:
-        return path.read_bytes()
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError(f"{path}: is a device or a pipe, must be a file")
+        if status.st_size > max_bytes:
+            raise InvalidInputError(f"{path}: has {status.st_size:,} bytes, at most {max_bytes:,}")
+        with memory_for(str(path), status.st_size):
+            return path.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
 

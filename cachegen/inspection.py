@@ -22,7 +22,7 @@ from cachegen.container import (
     section_entries,
 )
 from cachegen.encoding import Encoding
-from cachegen.errors import CachegenError, FormatError
+from cachegen.errors import CachegenError, FormatError, MemoryLimitError
 from cachegen.kv import ChunkLayout
 from cachegen.pipeline import decode_chunk
 from cachegen.profile import Profile
@@ -151,6 +151,8 @@ class _Inspector:
     def _check(self, name: str, work: Callable[[], T]) -> T | None:
         try:
             result = work()
+        except MemoryLimitError:
+            raise  # says nothing about the container
         except CachegenError as error:
             self._found.checks.append(Check(name, FAILED, str(error)))
             return None
@@ -191,4 +193,10 @@ class _Inspector:
         if obstacle:
             self._found.checks.append(Check("decode", SKIPPED, obstacle))
         else:
+            self._try_decode(profile)
+
+    def _try_decode(self, profile: Profile | None) -> None:
+        try:
             self._check("decode", partial(decode_chunk, self._data, profile))
+        except MemoryLimitError as error:
+            self._found.checks.append(Check("decode", SKIPPED, str(error)))

@@ -11,6 +11,7 @@ import safetensors
 import torch
 from safetensors.torch import save
 
+from cachegen.allocation import memory_for
 from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, PROFILE_HASH_BYTES
 from cachegen.container import ChunkIdentity
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
@@ -112,7 +113,9 @@ def write_kv_file(path: Path, kv: torch.Tensor, identity: ChunkIdentity, encodin
         "chunk_index": str(identity.chunk_index),
         "first_token": str(identity.first_token),
     }
-    write_whole(path, save({KV_KEY: kv.contiguous()}, metadata=metadata))
+    with memory_for(f"the bytes of {path}", kv.nbytes):
+        data = save({KV_KEY: kv.contiguous()}, metadata=metadata)
+    write_whole(path, data)
 
 
 def _place(metadata: Mapping[str, str], field: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache
 
 from cachegen.errors import CachegenError, InvalidInputError, MismatchError, UnsupportedModelError
@@ -16,6 +16,9 @@ from cachegen.kv_cache import KVCache
 from cachegen.model_fingerprint import fingerprint_of
 from cachegen.model_lengths import longest_sequence
 from cachegen.model_shape import model_title, probe_cache
+
+# What transformers raises where a file is missing, damaged or of another kind.
+_LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError)
 
 
 class LanguageModel:
@@ -265,18 +268,34 @@ def load_model(
     Raises
     ------
     InvalidInputError
-        Nothing loadable lies there.
+        Nothing loadable lies there, or a model without its tokenizer.
     UnsupportedModelError
         Its cache is not one K and one V tensor a layer, alike in all layers.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = dtype or _native_dtype(device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        # first, so that what fails behind it is known not to be a wrong name
+        AutoConfig.from_pretrained(name_or_path)
+        tokenizer = _load_tokenizer(name_or_path)
         model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
+    except CachegenError:
+        raise
+    except _LOAD_ERRORS as error:
         raise InvalidInputError(f"no causal language model at {str(name_or_path)!r}: {error}") from error
     return LanguageModel(model.to(device).eval(), tokenizer, Path(name_or_path).name)
+
+
+def _load_tokenizer(name_or_path: str | Path) -> Any:
+    missing = f"no tokenizer with the model at {str(name_or_path)!r}"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    except _LOAD_ERRORS as error:
+        raise InvalidInputError(f"{missing}: {error}") from error
+    # for some families transformers makes one of special tokens alone where there are no files of it
+    if not tokenizer.get_vocab().keys() - tokenizer.all_special_tokens - tokenizer.get_added_vocab().keys():
+        raise InvalidInputError(f"{missing}: its vocabulary is empty; tokenizer.save_pretrained writes its files")
+    return tokenizer
 
 
 def _native_dtype(device: str) -> torch.dtype:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from cachegen.allocation import memory_for
 from cachegen.chunking import KEY_BYTES, MODEL_FINGERPRINT_BYTES, TokenIds, chunk_keys, chunk_spans
 from cachegen.codecs import CODECS, decoder_for
 from cachegen.codecs.transform import TransformCodec, transform_of
@@ -123,6 +124,8 @@ def decode_chunk(
         A sound container of another chunk, context, model or profile; the text names the field.
     InvalidInputError
         The codec needs a profile and has none, or ``data`` is no contiguous buffer.
+    MemoryLimitError
+        There is no memory for the tensor.
     """
     container = unpack(_container_bytes(data))
     if expect is not None:
@@ -137,9 +140,11 @@ def decode_chunk(
         tables = used.tables
     first_token = container.identity.first_token
     # kernels run on the current GPU
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        kv = codec.decode(container.sections, container.layout, container.encoding.level, tables, first_token)
-    return DecodedChunk(kv.to(device), container.encoding, container.identity)
+    on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    layout = container.layout
+    with on_device, memory_for(f"the decoded tensor of {layout.num_tokens} tokens", layout.num_bytes):
+        kv = codec.decode(container.sections, layout, container.encoding.level, tables, first_token).to(device)
+    return DecodedChunk(kv, container.encoding, container.identity)
 
 
 def check_encodable(encodings: Iterable[Encoding], num_tokens: int, profile: Profile) -> None:

@@ -46,10 +46,13 @@ def compare_coders(text: HeldOutText, profile: Profile) -> list[dict[str, Any]]:
     -------
     list of dict
         ``coder``, ``symbols``, ``bits_per_symbol``, ``encode_symbols_s``, ``decode_symbols_s`` (symbols a second). The
-        first is ours; of the others, escaped values themselves are not coded.
+        first is ours; of the others, escaped values themselves are not coded. Empty where the first chunk has one
+        token: it is an anchor, and there are no deltas.
     """
     tables = profile.tables.deltas[_PAPER_LEVEL]
     symbols = get_backend("numba").quantize(as_rows(text.chunks()[0].cpu()), _PAPER_LEVEL).deltas
+    if symbols.size == 0:
+        return []
     channels = _channels(symbols, tables)
     with one_core():
         return [

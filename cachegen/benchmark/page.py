@@ -8,8 +8,7 @@ from typing import Any
 
 from cachegen.benchmark.curves import Comparison, Curve, compare_curves, mean_ratio
 from cachegen.benchmark.result_file import points_by_codec
-from cachegen.benchmark.tables import TextTable, comparison_tables, encoding_table
-from cachegen.encoding import Encoding
+from cachegen.benchmark.tables import TextTable, comparison_tables, encoding_table, missing_figures
 
 # The codec that is compared with the published system's two forms, where all were measured.
 _OURS, _PEERS = "transform", ("cachegen", "cachegen-repo")
@@ -20,15 +19,16 @@ _HOW = """\
 - **bytes** are those of all containers of the context: headers, checksums, scales, tables that an object carries. The
   profile, which all contexts of a model share, is not in them. **bits/element** divides by the elements of the KV
   cache, **x fp16** is 16 over that.
-- **KL**, **agreement** and **perplexity** compare the predictions of the 255 tokens behind the context, teacher-forced,
-  from the decoded cache with those from the model's own: mean divergence in nats, share of equal most likely tokens,
-  change of perplexity ([metrics.md](metrics.md)).
+- **KL**, **agreement** and **perplexity** compare the predictions of the 255 tokens behind the context (fewer of a
+  model that holds less than 512), teacher-forced, from the decoded cache with those from the model's own: mean
+  divergence in nats, share of equal most likely tokens, change of perplexity ([metrics.md](metrics.md)).
 - **encode s** and **decode s** are for the whole context, one chunk after the other; the median of five passes behind
   one that is not counted. **MB/s** is the same as a rate, in 16-bit megabytes of KV cache. **prefill/decode** is the
   model's time to prefill the same tokens, chunk by chunk (median of three), over the time to decode them.
-- **peak MB** is the peak memory of decoding one chunk beyond its output, by the kernel's account of a fresh process;
-  see `cachegen/benchmark/peak_memory.py`.
+- **peak MB** is the peak memory of decoding one chunk on the CPU beyond its output, by the kernel's account of a fresh
+  process; see `cachegen/benchmark/peak_memory.py`.
 - Levels between measured ones are interpolated: bits linearly over the logarithm of KL, never beyond the outermost.
+- A figure that is not there is a dash. [bench.md](bench.md) has every field of results.json.
 - The entropy coders code the same symbols, the deltas of one chunk under the paper's bins, with the same tables, on one
   core. `constriction` is called once a channel, with models made beforehand, which is the fastest that it offers from
   Python."""
@@ -56,8 +56,8 @@ def _lines(result: dict[str, Any], picture: str) -> Iterator[str]:
         yield ""
         yield from _markdown(table)
         yield ""
-    for row in result["refused"]:
-        yield f"`{Encoding(row['codec'], row['level'])}` was not measured: {row['reason']}"
+    for sentence in missing_figures(result):
+        yield sentence
         yield ""
     yield "## How it was measured"
     yield ""

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from cachegen.pipeline import decode_chunk
 from cachegen.profile import Profile, load_profile
@@ -34,8 +35,15 @@ _RESET_HIGH_WATER = "5"
 MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 
 
-def decode_peak_bytes(chunk: Path, few_tokens: Path, profile: Path) -> int | None:
-    """Peak extra memory of decoding a container; None where the kernel keeps no such account.
+class Peak(NamedTuple):
+    """A peak, or None and the reason why it is not known."""
+
+    num_bytes: int | None
+    reason: str = ""
+
+
+def decode_peak(chunk: Path, few_tokens: Path, profile: Path) -> Peak:
+    """Peak extra memory of decoding a container on the CPU.
 
     Parameters
     ----------
@@ -45,12 +53,15 @@ def decode_peak_bytes(chunk: Path, few_tokens: Path, profile: Path) -> int | Non
         File of their profile.
     """
     if not os.access(_CLEAR_REFS, os.W_OK):
-        return None
+        return Peak(None, f"the kernel keeps no account of it: {_CLEAR_REFS} cannot be written")
     command = [sys.executable, "-P", "-m", "cachegen.benchmark.peak_memory", str(chunk), str(few_tokens), str(profile)]
     # this very library, wherever the process was started
     environment = {**os.environ, **MALLOC_SETTINGS, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return int(done.stdout)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        return Peak(None, f"the process that decodes ended with {done.returncode}: {said[-1] if said else 'no word'}")
+    return Peak(int(done.stdout))
 
 
 def extra_peak_bytes(prepare: Callable[[], object], work: Callable[[], int]) -> int:

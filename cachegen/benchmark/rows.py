@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cachegen.benchmark.peak_memory import decode_peak_bytes
+from cachegen.benchmark.peak_memory import Peak, decode_peak
 from cachegen.benchmark.timing import timed
 from cachegen.encoding import Encoding
 from cachegen.held_out import HeldOutText
@@ -35,13 +35,15 @@ class BenchRow:
     ratio_fp16 : float
         How many times smaller than the cache in 16-bit elements.
     kl, agreement, dppl : float
-        Of the predictions of the 255 tokens behind the context, see ``Quality``.
+        Of the predictions of the tokens behind the context, see ``HeldOutText`` and ``Quality``.
     encode_s, decode_s : float
         Seconds for all chunks of the context, one after the other: median of five passes.
     prefill_s : float
         Seconds for the model to prefill the same tokens, chunk by chunk: median of three passes.
     peak_bytes : int or None
-        Peak extra memory of decoding the first chunk, beyond its output, see ``peak_memory``.
+        Peak extra memory of decoding the first chunk on the CPU, beyond its output, see ``peak_memory``.
+    reasons : dict of str to str
+        Why a field is None, by its name.
     """
 
     codec: str
@@ -56,6 +58,7 @@ class BenchRow:
     decode_s: float
     prefill_s: float
     peak_bytes: int | None
+    reasons: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """As a dict."""
@@ -82,6 +85,7 @@ def measure_row(text: HeldOutText, profile: Profile, encoding: Encoding, prefill
     decoded, decode_s = timed(decode)
     judged = text.judge(encoding, sum(map(len, containers)), decoded)
     few_tokens = encode_chunk(chunks[0][:, :, :_FEW_TOKENS], encoding, identities[0], profile)
+    peak = _peak(containers[0], few_tokens, profile)
     return BenchRow(
         codec=encoding.codec,
         level=encoding.level,
@@ -94,14 +98,15 @@ def measure_row(text: HeldOutText, profile: Profile, encoding: Encoding, prefill
         encode_s=encode_s,
         decode_s=decode_s,
         prefill_s=prefill_s,
-        peak_bytes=_peak_bytes(containers[0], few_tokens, profile),
+        peak_bytes=peak.num_bytes,
+        reasons={} if peak.num_bytes is not None else {"peak_bytes": peak.reason},
     )
 
 
-def _peak_bytes(chunk: bytes, few_tokens: bytes, profile: Profile) -> int | None:
+def _peak(chunk: bytes, few_tokens: bytes, profile: Profile) -> Peak:
     with TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("chunk", "few_tokens", "profile")]
         files[0].write_bytes(chunk)
         files[1].write_bytes(few_tokens)
         save_profile(profile, files[2])
-        return decode_peak_bytes(*files)
+        return decode_peak(*files)

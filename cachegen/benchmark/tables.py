@@ -1,12 +1,13 @@
 """The tables of a benchmark's result, for the terminal and for the page alike."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cachegen.encoding import Encoding
 
 _MEGA = 1e6
+_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,13 @@ def encoding_table(result: dict[str, Any]) -> TextTable:
             f"{row['bytes']:,}",
             f"{row['bits_per_element']:.3f}",
             f"{row['ratio_fp16']:.2f}",
-            f"{row['kl']:.5f}",
-            f"{row['agreement']:.3f}",
-            f"{row['dppl']:+.3f}",
+            *_harm(row),
             f"{row['encode_s']:.3f}",
             f"{fp16_mb / row['encode_s']:.0f}",
             f"{row['decode_s']:.3f}",
             f"{fp16_mb / row['decode_s']:.0f}",
             f"{row['prefill_s'] / row['decode_s']:.1f}",
-            "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / _MEGA:.1f}",
+            _UNKNOWN if row["peak_bytes"] is None else f"{row['peak_bytes'] / _MEGA:.1f}",
         )
         for row in result["rows"]
     ]
@@ -47,7 +46,7 @@ def encoding_table(result: dict[str, Any]) -> TextTable:
 
 
 def comparison_tables(result: dict[str, Any]) -> list[TextTable]:
-    """What else one could do with the same data."""
+    """What else one could do with the same data; no table of entropy coders where there was nothing to code."""
     found = result["comparisons"]
     lossless = [
         (f"zstd on {row['input']}", f"{row['bytes']:,}", f"{row['bits_per_element']:.3f}", *_seconds(row))
@@ -57,13 +56,31 @@ def comparison_tables(result: dict[str, Any]) -> list[TextTable]:
         (
             row["cast"],
             f"{row['bits_per_element']:.3f}",
-            *(f"{row['kl']:.5f}", f"{row['agreement']:.3f}", f"{row['dppl']:+.3f}"),
+            *_harm(row),
             *_seconds(row),
         )
         for row in found["casts"]
     ]
-    ours = found["coders"][0]
-    coders = [
+    tables = [
+        TextTable("General compression", ("input", "bytes", "bits/element", "encode s", "decode s"), lossless),
+        TextTable("Casts", ("cast", "bits/element", "KL", "agreement", "perplexity", "encode s", "decode s"), casts),
+    ]
+    return [*tables, _coder_table(found["coders"])] if found.get("coders") else tables
+
+
+def missing_figures(result: dict[str, Any]) -> Iterator[str]:
+    """A sentence for each figure that is not there, in the form of Markdown."""
+    for refused in result["refused"]:
+        yield f"`{Encoding(refused['codec'], refused['level'])}` was not measured: {refused['reason']}"
+    rows = [(str(Encoding(row["codec"], row["level"])), row) for row in result["rows"]]
+    for name, row in (*rows, *((row["cast"], row) for row in result["comparisons"]["casts"])):
+        for field, reason in row.get("reasons", {}).items():
+            yield f"`{name}` has no `{field}`: {reason}"
+
+
+def _coder_table(rows: list[dict[str, Any]]) -> TextTable:
+    ours = rows[0]
+    cells = [
         (
             row["coder"],
             f"{row['bits_per_symbol']:.4f}",
@@ -71,14 +88,19 @@ def comparison_tables(result: dict[str, Any]) -> list[TextTable]:
             f"{row['decode_symbols_s'] / _MEGA:.1f}",
             f"{ours['decode_symbols_s'] / row['decode_symbols_s']:.1f}",
         )
-        for row in found["coders"]
+        for row in rows
     ]
-    coder_headings = ("coder", "bits/symbol", "encode M symbols/s", "decode M symbols/s", "ours decodes x as fast")
-    return [
-        TextTable("General compression", ("input", "bytes", "bits/element", "encode s", "decode s"), lossless),
-        TextTable("Casts", ("cast", "bits/element", "KL", "agreement", "perplexity", "encode s", "decode s"), casts),
-        TextTable(f"Entropy coders, {ours['symbols']:,} symbols, one core", coder_headings, coders),
-    ]
+    headings = ("coder", "bits/symbol", "encode M symbols/s", "decode M symbols/s", "ours decodes x as fast")
+    return TextTable(f"Entropy coders, {ours['symbols']:,} symbols, one core", headings, cells)
+
+
+def _harm(row: dict[str, Any]) -> tuple[str, str, str]:
+    kl, dppl = row["kl"], row["dppl"]
+    return (
+        _UNKNOWN if kl is None else f"{kl:.5f}",
+        f"{row['agreement']:.3f}",
+        _UNKNOWN if dppl is None else f"{dppl:+.3f}",
+    )
 
 
 def _seconds(row: dict[str, Any]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,12 +37,16 @@ def _wait_for_device() -> None:
 @contextmanager
 def one_core() -> Iterator[None]:
     """Keep every thread that the process has on one and the same core meanwhile."""
-    threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
-    cores = {thread: os.sched_getaffinity(thread) for thread in threads}
-    for thread in threads:
-        os.sched_setaffinity(thread, {min(cores[os.getpid()])})
+    core = min(os.sched_getaffinity(0))
+    cores = {}
+    for thread in [int(path.name) for path in Path("/proc/self/task").iterdir()]:
+        # it may have ended since it was listed
+        with suppress(ProcessLookupError):
+            cores[thread] = os.sched_getaffinity(thread)
+            os.sched_setaffinity(thread, {core})
     try:
         yield
     finally:
-        for thread in threads:
-            os.sched_setaffinity(thread, cores[thread])
+        for thread, own in cores.items():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, own)

@@ -11,8 +11,8 @@ from cachegen.calibration_texts import calibration_texts
 from cachegen.commands.base import add_model
 from cachegen.commands.models import open_model
 from cachegen.commands.terminal import StepView, print_table
+from cachegen.commands.texts import held_out_tokens
 from cachegen.errors import InvalidInputError
-from cachegen.input_file import read_text
 
 if TYPE_CHECKING:
     from cachegen.ablation import AblationRow
@@ -37,19 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """See ``Command``."""
     from cachegen.ablation import run_ablation
-    from cachegen.held_out import CHECK_CONTINUATION_TOKENS
+    from cachegen.held_out import continuation_tokens
 
     if options.tokens < 1:
         raise InvalidInputError(f"--tokens is {options.tokens}, must be 1 at least")
-    text = read_text(options.text)
     model = open_model(options.model)
-    token_ids = model.tokenize(text)[: options.tokens + CHECK_CONTINUATION_TOKENS]
     with StepView() as view:
+        token_ids = held_out_tokens(model, options.text, options.tokens, view.note)
         rows = run_ablation(
             model, calibration_texts(), token_ids, lambda done, total: view.step("ablation", done, total)
         )
+    context_tokens = len(token_ids) - continuation_tokens(model.max_tokens)
     print_table(
-        f"The paper's codec with and without its ideas, on {len(token_ids) - CHECK_CONTINUATION_TOKENS} tokens",
+        f"The paper's codec with and without its ideas, on {context_tokens} tokens",
         [
             "variant",
             "level",

@@ -1,6 +1,7 @@
 """What a command is, and what several of them ask for."""
 
 import argparse
+import fnmatch
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -43,7 +44,7 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """What to do with an output that is there already."""
-    parser.add_argument("--overwrite", action="store_true", help="replace an output file that is there already")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that is there and not empty")
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work is done for it, an output file that cannot be written or is there already.
+    """Refuse, before any work is done for it, an output file that cannot be written or is there and not empty.
 
     Raises
     ------
@@ -66,12 +67,37 @@ def check_output(path: Path, *, overwrite: bool) -> None:
     """
     if path.is_dir():
         raise InvalidInputError(f"{path}: is a folder; give the name of a file")
-    if path.exists() and not overwrite:
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path}: is a device or a pipe; give the name of a file")
+    if path.exists() and path.stat().st_size and not overwrite:
         raise InvalidInputError(f"{path}: is there already; --overwrite replaces it")
-    if not path.absolute().parent.is_dir():
-        raise InvalidInputError(f"{path}: there is no folder {path.absolute().parent}")
+    _check_parent(path)
+
+
+def check_output_folder(path: Path, contents: str, *, overwrite: bool) -> None:
+    """The same for a folder; one is replaced only where all that it holds is what the command writes.
+
+    Parameters
+    ----------
+    contents : str
+        Pattern of the names of these files.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise InvalidInputError(f"{path}: is no folder; give the name of one")
+    names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    if names and not overwrite:
+        raise InvalidInputError(f"{path}: is there already and holds {names[0]}; --overwrite replaces it")
+    if foreign := [name for name in names if not fnmatch.fnmatch(name, contents)]:
+        raise InvalidInputError(f"{path}: holds {foreign[0]}, which is no {contents}, so it is not replaced")
+    _check_parent(path)
+
+
+def _check_parent(path: Path) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise InvalidInputError(f"{path}: there is no folder {parent}")
     try:
-        with tempfile.TemporaryFile(dir=path.absolute().parent):
+        with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
         raise InvalidInputError(f"{path}: its folder takes no file: {error.strerror}") from error

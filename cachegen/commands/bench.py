@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cachegen.benchmark.result_file import write_result
-from cachegen.benchmark.tables import comparison_tables, encoding_table
+from cachegen.benchmark.result_file import read_result, write_result
+from cachegen.benchmark.tables import comparison_tables, encoding_table, missing_figures
 from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
 from cachegen.commands.models import open_model, profile_of_model
 from cachegen.commands.terminal import StepView, print_table
+from cachegen.commands.texts import held_out_tokens
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import InvalidInputError, UnknownNameError
-from cachegen.input_file import read_text
 from cachegen.provenance import describe_environment
 
 HELP = "measure size, harm, speed and memory of every encoding on a text"
 DESCRIPTION = (
     "Measure size, harm, speed and memory of every encoding on a text that the profile was not made from, and compare "
-    "with zstd, 8-bit float casts and another entropy coder in the same run. docs/results.md defines each figure."
+    "with zstd, 8-bit float casts and another entropy coder in the same run. docs/bench.md defines each figure."
 )
 _PACKAGES = ("constriction", "numba", "numpy", "torch", "transformers", "zstandard")
 
@@ -30,7 +30,9 @@ _PACKAGES = ("constriction", "numba", "numpy", "torch", "transformers", "zstanda
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="held-out text")
-    parser.add_argument("--codecs", default="all", metavar="NAMES", help="codecs or encodings, comma-separated, or all")
+    parser.add_argument(
+        "--codecs", nargs="+", default=["all"], metavar="NAMES", help="codecs or encodings, or all (the default)"
+    )
     parser.add_argument(
         "--tokens", type=int, default=2048, metavar="N", help="tokens of context (default: %(default)s)"
     )
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    encodings = select_encodings(options.codecs)
+    encodings = select_encodings(" ".join(options.codecs))
     for flag, value in {"--tokens": options.tokens, "--chunk-tokens": options.chunk_tokens}.items():
         if value < 1:
             raise InvalidInputError(f"{flag} is {value}, must be 1 at least")
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     _check_peers()
     result = _measure(options, encodings)
     write_result(options.output, result)
-    _print(result)
+    _print(read_result(options.output))
     sys.stdout.write(f"{options.output}\n")
     return 0
 
@@ -64,32 +66,25 @@ def _check_peers() -> None:
 
 
 def select_encodings(names: str) -> list[Encoding]:
-    """Encodings of a comma-separated list of codecs and encodings, or of ``all``, in the order of the registry."""
-    wanted = set(names.split(","))
+    """Encodings of a list of codecs and encodings, by commas or spaces, or of ``all``, in the order of the registry."""
+    listed = names.replace(",", " ").split()
+    if not listed:
+        raise InvalidInputError("--codecs names none")
     known = {"all", *(e.codec for e in ENCODINGS), *map(str, ENCODINGS)}
-    for name in names.split(","):
+    for name in listed:
         if name not in known:
             raise UnknownNameError(f"--codecs: unknown codec {name!r}; known: {', '.join(sorted(known))}")
-    return [e for e in ENCODINGS if wanted & {"all", e.codec, str(e)}]
+    return [e for e in ENCODINGS if {*listed} & {"all", e.codec, str(e)}]
 
 
 def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict[str, Any]:
     from cachegen.benchmark.run import run_bench
     from cachegen.codecs.transform import TransformCodec
-    from cachegen.held_out import CHECK_CONTINUATION_TOKENS
 
-    text = read_text(options.text)
     environment = describe_environment(["python", "-m", "cachegen", *options.typed], _PACKAGES)
     model = open_model(options.model)
-    token_ids = model.tokenize(text)[: options.tokens + CHECK_CONTINUATION_TOKENS]
-    if len(token_ids) <= CHECK_CONTINUATION_TOKENS:
-        raise InvalidInputError(
-            f"{options.text}: {len(token_ids)} tokens; more than {CHECK_CONTINUATION_TOKENS} are needed, since so many "
-            "are predicted behind the context"
-        )
     with StepView() as view:
-        if len(token_ids) < options.tokens + CHECK_CONTINUATION_TOKENS:
-            view.note(f"{options.text}: only {len(token_ids) - CHECK_CONTINUATION_TOKENS} tokens of context")
+        token_ids = held_out_tokens(model, options.text, options.tokens, view.note)
         profile = profile_of_model(
             model,
             options.profile,
@@ -104,6 +99,5 @@ def _print(result: dict[str, Any]) -> None:
     sys.stdout.write(f"{result['text']}, {result['tokens']} tokens, {result['model']}\n")
     for table in (encoding_table(result), *comparison_tables(result)):
         print_table(table.title, table.headings, table.rows)
-    for refused in result["refused"]:
-        name = Encoding(refused["codec"], refused["level"])
-        sys.stdout.write(f"{name}: not measured: {refused['reason']}\n")
+    for sentence in missing_figures(result):
+        sys.stdout.write(f"{sentence}\n")

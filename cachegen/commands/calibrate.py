@@ -12,6 +12,7 @@ from cachegen.calibration_texts import calibration_texts
 from cachegen.commands.base import add_model, add_overwrite, check_output
 from cachegen.commands.models import open_model
 from cachegen.commands.terminal import StepView, print_table
+from cachegen.commands.texts import CHARACTERS_PER_TOKEN
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import QualityError
 from cachegen.held_out_text import held_out_text
@@ -27,8 +28,6 @@ DESCRIPTION = (
     "Make a model's profile from texts, mixed ones out of Python's own library by default, and check it on a text that "
     "it did not see. The profile appears whole or not at all."
 )
-# No token that matters is longer than this: bounds what is read of a text of which so many tokens are used.
-_CHARACTERS_PER_TOKEN = 32
 # Context and what is predicted behind it.
 _HELD_OUT_TOKENS = 2048
 
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from cachegen.profile import save_profile
 
     check_output(options.output, overwrite=options.overwrite)
-    max_characters = CALIBRATION_TOKENS_PER_TEXT * _CHARACTERS_PER_TOKEN
+    max_characters = CALIBRATION_TOKENS_PER_TEXT * CHARACTERS_PER_TOKEN
     texts = [read_text(path, max_characters) for path in options.texts] if options.texts else calibration_texts()
     unseen = read_text(options.held_out, max_characters) if options.held_out else held_out_text()[:max_characters]
     model = open_model(options.model)
@@ -87,14 +86,12 @@ def _report(profile: Profile, path: Path) -> None:
 
 def _check(model: LanguageModel, profile: Profile, text: str) -> None:
     """Print size and harm of every level of the codecs that use the profile."""
-    from cachegen.held_out import CHECK_CONTINUATION_TOKENS, HeldOutText, check_encoding
+    from cachegen.held_out import HeldOutText, check_encoding, continuation_tokens
 
     token_ids = model.tokenize(text)[: min(_HELD_OUT_TOKENS, model.max_tokens or _HELD_OUT_TOKENS)]
-    if len(token_ids) <= CHECK_CONTINUATION_TOKENS:
-        sys.stdout.write(
-            f"no held-out check: the text gives {len(token_ids)} tokens, more than {CHECK_CONTINUATION_TOKENS} are "
-            "needed\n"
-        )
+    behind = continuation_tokens(model.max_tokens)
+    if len(token_ids) <= behind:
+        sys.stdout.write(f"no held-out check: the text gives {len(token_ids)} tokens, more than {behind} are needed\n")
         return
     encodings = _encodings(profile)
     rows: list[HeldOutRow] = []

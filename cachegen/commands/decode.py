@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """See ``Command``."""
     from cachegen.codecs import CODECS
-    from cachegen.container import unpack
+    from cachegen.container import MAX_CONTAINER_BYTES, unpack
     from cachegen.kv_file import write_kv_file
     from cachegen.pipeline import decode_chunk
 
     check_output(options.output, overwrite=options.overwrite)
-    data = read_bytes(options.file)
+    data = read_bytes(options.file, MAX_CONTAINER_BYTES)
     try:
         container = unpack(data)
         profile = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
+from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output, check_output_folder
 from cachegen.commands.models import open_model, profile_of_model
 from cachegen.commands.terminal import StepView
 from cachegen.encoding import Encoding, parse_encoding
@@ -27,8 +28,7 @@ DESCRIPTION = (
     "tokens, KV heads, head dim) of a safetensors file into one container. An output appears whole or not at all."
 )
 _CHUNK_NAME = "chunk-{:04d}.kvc"
-
-
+_CHUNK_NAMES = "chunk-*.kvc"
 _CHUNK_TOKENS = 512
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--kv", type=Path, metavar="FILE", help="safetensors file with a chunk's tensor `kv`")
     parser.add_argument("--encoding", required=True, help="codec and level, such as cachegen-1")
     parser.add_argument(
-        "-o", dest="output", type=Path, required=True, metavar="PATH", help="new folder for --text, file for --kv"
+        "-o", dest="output", type=Path, required=True, metavar="PATH", help="folder for --text, file for --kv"
     )
     parser.add_argument(
         "--chunk-tokens", type=int, metavar="N", help=f"tokens of a chunk of --text (default: {_CHUNK_TOKENS})"
@@ -64,9 +64,7 @@ def _encode_text(options: argparse.Namespace, encoding: Encoding) -> None:
     from cachegen.chunking import PROFILE_HASH_BYTES
     from cachegen.pipeline import context_identities, encode_chunk
 
-    if options.overwrite:
-        raise InvalidInputError("--overwrite goes with --kv: a folder of chunks is never replaced")
-    _check_new_folder(options.output)
+    check_output_folder(options.output, _CHUNK_NAMES, overwrite=options.overwrite)
     chunk_tokens = _CHUNK_TOKENS if options.chunk_tokens is None else options.chunk_tokens
     if chunk_tokens < 1:
         raise InvalidInputError(f"--chunk-tokens is {chunk_tokens}, must be 1 at least")
@@ -81,6 +79,8 @@ def _encode_text(options: argparse.Namespace, encoding: Encoding) -> None:
         data = encode_chunk(cache.chunk(first, end), encoding, identity, profile, cache.num_tokens - end)
         written.append((_CHUNK_NAME.format(identity.chunk_index), data))
         _report(f"{written[-1][0]}: tokens {first}..{end - 1}", len(data), (end - first) * elements_a_token)
+    # again: what was put there meanwhile is not ours to remove
+    check_output_folder(options.output, _CHUNK_NAMES, overwrite=options.overwrite)
     _write_folder(options.output, written)
     total = sum(len(data) for _, data in written)
     _report(f"{options.output}: {cache.num_tokens} tokens as {encoding}", total, cache.num_tokens * elements_a_token)
@@ -119,21 +119,18 @@ def _profile(model: LanguageModel, encoding: Encoding, path: Path | None) -> Pro
         )
 
 
-def _check_new_folder(path: Path) -> None:
-    if path.exists():
-        raise InvalidInputError(f"{path}: is there already; a folder of chunks is never replaced")
-    if not path.absolute().parent.is_dir():
-        raise InvalidInputError(f"{path}: there is no folder {path.absolute().parent}")
-
-
 def _write_folder(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Fill a folder out of sight, and give it its name when it is complete."""
-    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}-") as scratch:
-        made = Path(scratch) / path.name
+    """Fill a folder out of sight, and give it its name, and the mode of one that is there, when it is complete."""
+    target = path.absolute()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        made, replaced = Path(scratch) / "made", Path(scratch) / "replaced"
         made.mkdir()
         for name, data in files:
             write_whole(made / name, data)
-        made.rename(path)
+        if target.exists():
+            shutil.copymode(target, made)
+            target.rename(replaced)
+        made.rename(target)
 
 
 def _report(what: str, num_bytes: int, num_elements: int) -> None:

@@ -33,9 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """See ``Command``."""
+    from cachegen.container import MAX_CONTAINER_BYTES
     from cachegen.inspection import inspect_container
 
-    found = inspect_container(read_bytes(options.file), lambda identity: profile_of_chunk(identity, options.profile))
+    data = read_bytes(options.file, MAX_CONTAINER_BYTES)
+    found = inspect_container(data, lambda identity: profile_of_chunk(identity, options.profile))
     if options.json:
         lines = iter([json.dumps({"file": str(options.file)} | found.to_json(), indent=2)])
     else:

@@ -11,6 +11,8 @@ from cachegen.input_file import read_bytes
 from cachegen.server.options import ServerOptions
 
 _BACKLOG = 128
+# A chain of a hundred certificates has a tenth of it.
+_MAX_PEM_BYTES = 1 << 20
 
 
 def listen(host: str, port: int, options: ServerOptions) -> socket.socket:
@@ -63,7 +65,7 @@ def is_loopback(address: str) -> bool:
 def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     """Load a certificate chain and its key, both PEM; InvalidInputError, with the file, if they are none."""
     for path in (cert, key):
-        if b"-----BEGIN " not in read_bytes(path):
+        if b"-----BEGIN " not in read_bytes(path, _MAX_PEM_BYTES):
             raise InvalidInputError(f"{path}: not a PEM file")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
 

@@ -14,9 +14,13 @@ def test_every_variant_has_a_line_for_each_level(model_files, tmp_path, capsys, 
     monkeypatch.setattr(ablation, "calibration_texts", lambda: ["Practice makes perfect, but slowly. " * 12])
     text = tmp_path / "text.txt"
     text.write_text("All work and no play makes Jack a dull boy. " * 12, encoding="utf-8")
-    assert command(model_files, text, "--tokens", "100") == 0
+    assert command(model_files, text) == 0
 
-    lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    # of 528 characters and 2,048 tokens that are asked for
+    assert "llama: holds 512 tokens, so at most 256 of context" in shown.err
+    assert "on 256 tokens" in shown.out
+    lines = shown.out.splitlines()
     for name in DEFAULT_QUANTIZATION:
         assert sum(line.split()[:1] == [name] for line in lines) == 1
     values = [line for line in lines if line.split()[-1:] and line.split()[-1][:1] in "+-"]

@@ -1,17 +1,21 @@
 """bench: a row for each encoding, comparisons on the same data, and the page made of them."""
 
+import copy
 import json
+from pathlib import Path
 
 import pytest
 
 from cachegen import ENCODINGS
+from cachegen.benchmark import peak_memory
 from cachegen.benchmark.__main__ import main as make_page
+from cachegen.benchmark.result_file import write_result
 from cachegen.cli import main
 from cachegen.commands.bench import select_encodings
 
 ROW = {
     *("codec", "level", "bytes", "bits_per_element", "ratio_fp16", "kl", "agreement", "dppl"),
-    *("encode_s", "decode_s", "prefill_s", "peak_bytes"),
+    *("encode_s", "decode_s", "prefill_s", "peak_bytes", "reasons"),
 }
 
 
@@ -38,6 +42,14 @@ def test_the_result_has_the_documented_fields(result):
     rows = [(row["codec"], row["level"]) for row in result["rows"]]
     assert rows == [("raw", None), ("cachegen", 1), ("transform", 0), ("transform", 7)]
     assert result["refused"] == []
+    described = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
+    fields = {
+        *result,
+        *ROW,
+        *result["comparisons"],
+        *(name for rows in result["comparisons"].values() for name in rows[0]),
+    }
+    assert [name for name in sorted(fields) if f"`{name}`" not in described] == []
     assert result["command"][:4] == ["python", "-m", "cachegen", "bench"]
 
 
@@ -115,6 +127,8 @@ def test_what_cannot_be_measured_is_left_out_and_said(model_files, tmp_path, cap
     ("more", "message"),
     [
         (["--codecs", "raw,zip"], "unknown codec 'zip'"),
+        (["--codecs", "raw", "zip"], "unknown codec 'zip'"),
+        (["--codecs", ","], "--codecs names none"),
         (["--tokens", "0"], "--tokens is 0"),
         (["--chunk-tokens", "-1"], "--chunk-tokens is -1"),
         (["--model", "/nowhere"], "/nowhere"),
@@ -133,11 +147,68 @@ def test_a_text_without_a_context_is_refused_by_name(model_files, text_file, tmp
     assert f"{text_file}: 256 tokens; more than 256" in capsys.readouterr().err
 
 
+def test_chunks_of_one_token_leave_out_the_entropy_coders_and_nothing_else(model_files, text_file, tmp_path, capsys):
+    output = tmp_path / "out.json"
+    assert bench(model_files, text_file, output, "--chunk-tokens", "1", "--tokens", "2", "--codecs", "raw") == 0
+    assert "Casts" in capsys.readouterr().out
+    result = json.loads(output.read_text(encoding="utf-8"))
+    assert result["comparisons"]["coders"] == []
+    assert len(result["comparisons"]["casts"]) == 2
+    assert make_page([str(output), str(tmp_path / "docs")]) == 0
+    assert "Entropy coders," not in (tmp_path / "docs/results.md").read_text(encoding="utf-8")
+
+
+def test_a_figure_that_is_no_number_is_null_with_its_reason_and_a_dash_on_the_page(result, tmp_path):
+    harmed = copy.deepcopy(result)
+    harmed["rows"][1] |= {"kl": float("nan"), "dppl": float("inf")}
+    harmed["comparisons"]["casts"][0]["kl"] = float("nan")
+    write_result(tmp_path / "out.json", harmed)
+
+    text = (tmp_path / "out.json").read_text(encoding="utf-8")
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found["rows"][0] == result["rows"][0]
+    assert (found["rows"][1]["kl"], found["rows"][1]["dppl"]) == (None, None)
+    assert found["rows"][1]["reasons"] == {"kl": "not a finite number: nan", "dppl": "not a finite number: inf"}
+    assert make_page([str(tmp_path / "out.json"), str(tmp_path / "docs")]) == 0
+    page = (tmp_path / "docs/results.md").read_text(encoding="utf-8")
+    assert "`cachegen-1` has no `dppl`: not a finite number: inf" in page
+    assert "`fp8 e4m3` has no `kl`: not a finite number: nan" in page
+
+
+def test_a_peak_that_cannot_be_measured_is_null_with_its_reason(model_files, text_file, tmp_path, monkeypatch, capsys):
+    """The process that measures it does not start here, as where memory is short."""
+    monkeypatch.setattr(peak_memory, "MALLOC_SETTINGS", {"PYTHONHOME": "/nowhere"})
+    output = tmp_path / "out.json"
+    assert bench(model_files, text_file, output, "--tokens", "20", "--codecs", "raw") == 0
+    [row] = json.loads(output.read_text(encoding="utf-8"))["rows"]
+    assert row["peak_bytes"] is None
+    assert "the process that decodes ended with 1: " in row["reasons"]["peak_bytes"]
+    assert "`raw` has no `peak_bytes`: the process" in capsys.readouterr().out
+
+
+def test_the_default_context_is_cut_to_what_the_model_holds(model_files, text_file, tmp_path, capsys):
+    text_file.write_text("x y " * 1000, encoding="utf-8")
+    assert bench(model_files, text_file, tmp_path / "out.json", "--codecs", "raw") == 0
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["tokens"] == 512 - 256
+    assert "llama: holds 512 tokens, so at most 256 of context" in capsys.readouterr().err
+
+
+def test_a_text_is_refused_before_a_profile_is_made(model_files, text_file, tmp_path, capsys):
+    text_file.write_text("short", encoding="utf-8")
+    files = ["--text", str(text_file), "--model", str(model_files.folder), "--json", str(tmp_path / "out.json")]
+    assert main(["bench", *files]) == 2
+    shown = capsys.readouterr().err
+    assert "5 tokens; more than 256" in shown
+    assert "calibrate" not in shown
+
+
 @pytest.mark.parametrize(
     ("names", "selected"),
     [
         ("all", [str(encoding) for encoding in ENCODINGS]),
         ("transform-2,raw", ["raw", "transform-2"]),
+        ("transform-2 raw", ["raw", "transform-2"]),
+        (" raw,  quant8,", ["raw", "quant8"]),
         ("cachegen", [str(encoding) for encoding in ENCODINGS if encoding.codec == "cachegen"]),
     ],
 )

@@ -114,6 +114,24 @@ def test_texts_that_are_too_short_are_refused(model_files, text_file, tmp_path, 
     assert "128 tokens" in capsys.readouterr().err
 
 
+def small_model(place, max_tokens):
+    network = copy.deepcopy(network_of("llama"))
+    network.config.max_position_embeddings = max_tokens
+    return save_tiny_model(place, LanguageModel(network, None, "small"))
+
+
+def test_a_model_too_small_to_calibrate_is_refused_by_its_limit(texts, tmp_path, capsys):
+    command = ["calibrate", "--model", str(small_model(tmp_path / "small", 100)), "--texts", *texts]
+    assert main([*command, "-o", str(tmp_path / "p.safetensors")]) == 2
+    assert "calibration needs 128 tokens of a text at least; small holds 100 in all" in capsys.readouterr().err
+
+
+def test_a_small_model_is_checked_on_half_of_what_it_holds(texts, tmp_path, capsys):
+    command = ["calibrate", "--model", str(small_model(tmp_path / "small", 200)), "--no-transform", "--texts", *texts]
+    assert main([*command, "-o", str(tmp_path / "p.safetensors")]) == 0
+    assert "On 100 tokens it did not see" in capsys.readouterr().out
+
+
 def test_an_interrupted_calibration_leaves_nothing(model_files, texts, tmp_path, monkeypatch):
     def interrupt(_descriptor):
         raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """inspect: what a container is, and where it is damaged."""
 
 import json
+import os
 import struct
 
 import pytest
@@ -8,6 +9,7 @@ from checks import IDENTITY, identity_of, make_chunk, profile_of, reseal, with_f
 
 from cachegen import ENCODINGS, Encoding, ProfileBuilder, encode_chunk, save_profile
 from cachegen.cli import main
+from cachegen.container import MAX_CONTAINER_BYTES
 
 KV = make_chunk()
 PROFILE = profile_of(KV)
@@ -141,6 +143,21 @@ def test_a_forged_body_under_right_checksums_fails_to_decode(inspect):
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path, capsys):
     assert main(["inspect", str(tmp_path / "none.kvc")]) == 2
     assert str(tmp_path / "none.kvc") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["decode", "-o", "x"]], ids=["inspect", "decode"])
+def test_what_need_not_end_is_refused_by_name(command, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        assert main([*command, str(path)]) == 2
+        assert f"{path}: is a device or a pipe" in capsys.readouterr().err
+
+
+def test_a_file_larger_than_any_container_is_refused_unread(tmp_path, capsys):
+    with (tmp_path / "x.kvc").open("wb") as file:
+        file.truncate(MAX_CONTAINER_BYTES + 1)
+    assert main(["inspect", str(tmp_path / "x.kvc")]) == 2
+    assert "x.kvc: has 68,719,476,737 bytes, at most 68,719,476,736" in capsys.readouterr().err
 
 
 def test_decoding_a_damaged_container_names_file_and_section_and_leaves_nothing(tmp_path, capsys):

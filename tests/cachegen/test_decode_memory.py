@@ -5,7 +5,7 @@ import pytest
 import torch
 from checks import IDENTITY, identity_of, make_chunk
 
-from cachegen.benchmark.peak_memory import decode_peak_bytes
+from cachegen.benchmark.peak_memory import decode_peak
 from cachegen.codecs.base import DECODE_MEMORY
 from cachegen.codecs.cachegen import SECTION_DELTA_STREAMS
 from cachegen.container import unpack
@@ -51,8 +51,8 @@ def peak_of(encoding, folder, kv, profile):
     paths = {tokens: folder / f"{encoding}-{tokens}" for tokens in (20, 1024)}
     for tokens, path in paths.items():
         path.write_bytes(encode_chunk(kv[:, :, :tokens], encoding, identity_of(profile), profile, 0))
-    peak = decode_peak_bytes(paths[1024], paths[20], folder / "profile")
-    assert peak is not None
+    peak, reason = decode_peak(paths[1024], paths[20], folder / "profile")
+    assert peak is not None, reason
     return peak, paths[1024].read_bytes()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families import letters, model_of
+from families import letters, model_of, network_of
 from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
 from transformers import (
     LlamaConfig,
@@ -280,6 +280,16 @@ def test_a_damaged_model_file_is_refused(tmp_path):
     weights.write_bytes(weights.read_bytes()[:500])
     with pytest.raises(InvalidInputError, match=str(tmp_path)):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_model_without_its_tokenizer_is_refused_by_what_is_missing(family, tmp_path):
+    """Of gpt2, transformers makes an empty one; of llama, it says itself that there is none."""
+    network_of(family).save_pretrained(tmp_path)
+    with pytest.raises(InvalidInputError, match=f"no tokenizer with the model at '{tmp_path}'"):
+        load_model(tmp_path)
+    letters().save_pretrained(tmp_path)
+    assert load_model(tmp_path).tokenize("ab") == [66, 67]
 
 
 def test_fingerprint_survives_saving_and_loading(tmp_path):
