@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from cachegen.chunk_progress import ChunkProgress, Place
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
@@ -17,7 +17,7 @@ from cachegen.patience import Patience
 from cachegen.sharing import Outlook, SharedHost, make_sharing
 from cachegen.store_health import StoreHealth
 
-# A chunk that failed as often is recomputed. An object that the store does not have is no failure: the answer is cheap,
+# A chunk that failed as often is recomputed, if it can be. An object that the store does not have is no failure: the answer is cheap,
 # and another encoding may be there.
 _MAX_FAILURES = 2
 # A chunk given up as often is left to arrive: a link that rises and falls must not have it begun for ever.
@@ -125,7 +125,14 @@ class LoadSession:
         self._seat.admit(now_s)
 
     def commands(self, now_s: float) -> list[Command]:
-        """Return what to do now; ask again after every event, and a few times a second without any."""
+        """Return what to do now; ask again after every event, and a few times a second without any.
+
+        Raises
+        ------
+        StoreError
+            A chunk that cannot be recomputed is not to be had from the store either.
+        """
+        self._refuse_loss()
         self._seat.silence(now_s)
         commands: list[Command] = [CancelFetch(index) for index in self._give_up(now_s)]
         while self._in(Place.UNDECIDED):
@@ -184,6 +191,7 @@ class LoadSession:
     def fetch_failed(self, index: int, error: str, now_s: float, *, gone: bool) -> None:
         """Take note that an object does not come; ``gone``: nor would it the next time."""
         chunk = self._chunks[index]
+        chunk.error = error
         self._log("fetch_failed", chunk=index, encoding=chunk.source, error=error, received_bytes=chunk.received_bytes)
         self._seat.dropped(index)
         if gone:  # so it said
@@ -207,6 +215,7 @@ class LoadSession:
     def decode_failed(self, index: int, error: str) -> None:
         """Take note that an object is damaged or foreign."""
         chunk = self._chunks[index]
+        chunk.error = error
         self._log("decode_failed", chunk=index, encoding=chunk.source, error=error)
         chunk.failures += 1
         self._seat.decoded()
@@ -218,6 +227,20 @@ class LoadSession:
         self._seat.end()
         self._place_ready(chunk)
         self._log("recompute", chunk=index, started_s=started_s, ended_s=now_s, predicted_s=chunk.options.recompute_s)
+
+    def _refuse_loss(self) -> None:
+        """End the load where a chunk is left without any way: its tokens would give another KV, and nobody would know."""
+        for chunk in self._in(Place.UNDECIDED):
+            ways = self._open_options(chunk).sizes_bytes.keys() & set(self._controller.encodings)
+            if not (ways or chunk.options.recomputable):
+                raise self._loss(chunk)
+
+    def _loss(self, chunk: ChunkProgress) -> StoreError:
+        names = " or ".join(self._controller.encodings) or "no encoding"
+        return StoreError(
+            f"chunk {chunk.options.index} is not to be had as {names} and cannot be recomputed"
+            + (f": {chunk.error}" if chunk.error else "")
+        )
 
     def _in(self, *places: Place) -> list[ChunkProgress]:
         return [chunk for chunk in self._chunks if chunk.place in places]
@@ -362,6 +385,8 @@ class LoadSession:
         chunk.source = str(decision.action)
         match decision.action:
             case Recompute():
+                if not chunk.options.recomputable:
+                    raise self._loss(chunk)
                 chunk.place = Place.TO_RECOMPUTE
                 return []
             case Stream(name):
@@ -391,7 +416,7 @@ class LoadSession:
         left = dict(chunk.options.sizes_bytes)
         if gone:
             del left[chunk.source]
-        if chunk.failures >= _MAX_FAILURES:
+        if chunk.failures >= _MAX_FAILURES and chunk.options.recomputable:
             left = {}
         chunk.options = replace(chunk.options, sizes_bytes=left)
         chunk.place = Place.UNDECIDED

@@ -146,7 +146,8 @@ class ContextLoader:
             The host refuses loads that come too late, and this is one.
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's, the caller gave no
-            tokens, and none are proven by the context's key: nothing can be recomputed either.
+            tokens, and none are proven by the context's key: nothing can be recomputed either. Or a chunk that cannot
+            be recomputed by ``costs`` is not to be had whole.
         InvalidInputError
             The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the
             controller may choose.
