@@ -13,12 +13,13 @@ from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
+from cachegen.load_events import decision_fields, loaded_fields
 from cachegen.patience import Patience
 from cachegen.sharing import Outlook, SharedHost, make_sharing
 from cachegen.store_health import StoreHealth
 
-# A chunk that failed as often is recomputed, if it can be. An object that the store does not have is no failure: the answer is cheap,
-# and another encoding may be there.
+# A chunk that failed as often is recomputed, if it can be. An object that the store does not have is no failure: the
+# answer is cheap, and another encoding may be there.
 _MAX_FAILURES = 2
 # A chunk given up as often is left to arrive: a link that rises and falls must not have it begun for ever.
 _MAX_CANCELLATIONS = 2
@@ -42,7 +43,7 @@ class LoadSession:
         When the load should have ended, on the clock of all other times here: seconds since the request's arrival.
     log : EventLog
         Receives ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``, ``decode``,
-        ``decode_failed`` and ``recompute`` events.
+        ``decode_failed``, ``recompute`` and ``loaded`` events.
     limits : LoadLimits, optional
         Default: those of the class.
     known : LinkKnowledge, optional
@@ -211,6 +212,7 @@ class LoadSession:
         self._place_ready(chunk)
         self._seat.decoded()
         self._log("decode", chunk=index, encoding=chunk.source, started_s=started_s, ended_s=now_s)
+        self._log_end(now_s)
 
     def decode_failed(self, index: int, error: str) -> None:
         """Take note that an object is damaged or foreign."""
@@ -227,9 +229,10 @@ class LoadSession:
         self._seat.end()
         self._place_ready(chunk)
         self._log("recompute", chunk=index, started_s=started_s, ended_s=now_s, predicted_s=chunk.options.recompute_s)
+        self._log_end(now_s)
 
     def _refuse_loss(self) -> None:
-        """End the load where a chunk is left without any way: its tokens would give another KV, and nobody would know."""
+        """End the load where a chunk is left without any way: its tokens would give another KV, unnoticed."""
         for chunk in self._in(Place.UNDECIDED):
             ways = self._open_options(chunk).sizes_bytes.keys() & set(self._controller.encodings)
             if not (ways or chunk.options.recomputable):
@@ -250,6 +253,10 @@ class LoadSession:
         if self.done and self._after_s:
             # before another load takes the lane
             self._seat.ask_lane()
+
+    def _log_end(self, now_s: float) -> None:
+        if self.done:
+            self._log("loaded", **loaded_fields(self._chunks, self.deadline_s, self.wasted_bytes, now_s))
 
     def _outlook(self) -> Outlook:
         return Outlook(
@@ -370,18 +377,7 @@ class LoadSession:
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]
         assert chunk.place is Place.UNDECIDED, "controllers decide on remaining chunks"
-        self._log(
-            "decision",
-            chunk=decision.index,
-            action=str(decision.action),
-            reason=decision.reason,
-            deadline_s=state.deadline_s,
-            throughput_bps=state.throughput_bps,
-            rtt_s=state.rtt_s,
-            backlog_bytes=state.backlog_bytes,
-            compute_free_s=state.compute_free_s,
-            finish_s=dict(decision.finish_s),
-        )
+        self._log("decision", **decision_fields(decision, state, self._seat.link.estimator_name))
         chunk.source = str(decision.action)
         match decision.action:
             case Recompute():

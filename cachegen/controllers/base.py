@@ -220,12 +220,16 @@ class Decision:
         a chunk cannot be recomputed.
     reason
         A few words for the event log.
+    planned_finish_s
+        When the load would end by what the decision is a part of, on the same clock; ``None`` where nothing is planned
+        or no end is in sight.
     """
 
     index: int
     action: Action
     finish_s: Mapping[str, float | None]
     reason: str
+    planned_finish_s: float | None = None
 
 
 class Controller(Protocol):
@@ -240,8 +244,8 @@ class Controller(Protocol):
         """Decide on one of ``state.remaining``, of which there is one at least.
 
         The same state always gives the same decision. ``None``: nothing that ``may_fetch`` and ``may_recompute`` leave
-        open is worth doing now; there will be another question. A chunk that is not ``recomputable`` has to be streamed,
-        however long that takes.
+        open is worth doing now; there will be another question. A chunk that is not ``recomputable`` has to be
+        streamed, however long that takes.
         """
         ...
 
@@ -267,7 +271,7 @@ class InOrderController:
         action, reason = self.choose(state, finish_s)
         if not (state.may_fetch if isinstance(action, Stream) else state.may_recompute):
             return None
-        return Decision(state.remaining[0].index, action, finish_s, reason)
+        return Decision(state.remaining[0].index, action, finish_s, reason, finish_s.get(str(action)))
 
     def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
         """Return what to do with the first remaining chunk, and why."""

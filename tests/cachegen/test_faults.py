@@ -341,7 +341,7 @@ def test_what_cannot_be_recomputed_is_never_made_of_its_tokens(stored, fresh, me
     chance = random.Random(method)
     for path in objects(stored, fresh, 2, ["raw", *LADDER]):
         flip(path, chance, [])
-    with FaultyServer(fresh) as server, pytest.raises(StoreError, match="chunk [02] is not to be had .* recomputed"):
+    with FaultyServer(fresh) as server, pytest.raises(StoreError, match=r"chunk [02] is not to be had .* recomputed"):
         load(stored, server.url, method, costs=NO_TEXT)
 
 

@@ -445,6 +445,44 @@ def test_a_damaged_chunk_comes_in_another_level_where_the_controller_has_one(fre
     assert loaded.wasted_bytes == fresh.manifest.chunks[0].encodings["cachegen-2"]
 
 
+@pytest.mark.parametrize(("spec", "estimator"), [("paper", "last-chunk"), ("meet", "two-speed")])
+def test_a_decision_is_logged_with_all_that_it_knew_and_its_outcome(fresh, spec, estimator):
+    first = 0 if spec == "paper" else 3
+    path = chunk_path(fresh, first, "cachegen-2")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with running_server(fresh.root) as server:
+        loaded, events, clock, source = load(fresh, server.url, spec, LADDER, slo_s=0.9)
+
+    decisions = [fields for event, fields in events if event == "decision"]
+    assert {fields["estimator"] for fields in decisions} == {estimator}
+    assert decisions[0].keys() == decisions[-1].keys()
+    for fields in decisions:
+        assert 0 < fields["elapsed_s"] < clock.elapsed_s()
+        assert fields["remaining_s"] == fields["deadline_s"] - fields["elapsed_s"]
+        assert fields["flying_bytes"] == fields["ahead_bytes"] == 0  # nobody else is there
+        assert fields["finish_s"]["recompute"] > fields["elapsed_s"]
+        if fields["throughput_bps"] is None:
+            assert fields["planned_finish_s"] is None
+        else:
+            assert fields["planned_finish_s"] >= fields["elapsed_s"]
+    if spec == "paper":
+        assert all(fields["planned_finish_s"] == fields["finish_s"][fields["action"]] for fields in decisions)
+
+    [(event, outcome)] = [line for line in events if line[0] == "loaded"]
+    assert events[-1] == (event, outcome)
+    sizes = [
+        chunk.encodings.get(name, 0) for chunk, name in zip(fresh.manifest.chunks, loaded.chunk_sources, strict=True)
+    ]
+    assert sum(outcome["bytes_by_encoding"].values()) == sum(sizes)
+    assert outcome["wasted_bytes"] == loaded.wasted_bytes == fresh.manifest.chunks[first].encodings["cachegen-2"]
+    assert outcome["recomputed"] == [at for at, name in enumerate(loaded.chunk_sources) if name == "recompute"]
+    assert outcome["deadline_s"] == 0.9
+    assert decisions[-1]["elapsed_s"] < outcome["ended_s"] < clock.elapsed_s()
+    index_bytes = source.received_bytes - sum(sizes) - loaded.wasted_bytes
+    names = (manifest_name(fresh.manifest.context_key), tokens_name(fresh.manifest.context_key))
+    assert index_bytes == sum((fresh.root / name).stat().st_size for name in names)
+
+
 def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):
     may_decode = threading.Event()
 

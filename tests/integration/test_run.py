@@ -147,12 +147,28 @@ def test_methods_do_what_their_name_says(finished):
     assert methods["quant8"]["kl_mean"] < methods["quant4"]["kl_mean"]
 
 
+def serving(event):
+    return event["request"], event["method"]
+
+
 def test_every_decision_is_logged_with_what_it_knew(finished):
     lines = (finished[0][0] / "latest" / "events.jsonl").read_text().splitlines()
     decisions = [event for event in map(json.loads, lines) if event["event"] == "decision"]
     # meet may decide on a chunk anew
     assert len(decisions) >= 2 * len(METHODS) * 4
     assert all("recompute" in event["finish_s"] and event["reason"] for event in decisions)
+    for event in decisions:
+        assert event["remaining_s"] == event["deadline_s"] - event["elapsed_s"]
+        assert event["estimator"] == ("two-speed" if event["method"] == "cachegen-meet" else "last-chunk")
+        assert event["flying_bytes"] == event["ahead_bytes"] == 0
+    assert any(event["planned_finish_s"] for event in decisions if event["method"] == "cachegen-meet")
+    # afterwards what came of them
+    ends = [event for event in map(json.loads, lines) if event["event"] == "loaded"]
+    assert len(ends) == 2 * len(METHODS)
+    for event in ends:
+        last_s = max(other["elapsed_s"] for other in decisions if serving(other) == serving(event))
+        assert event["ended_s"] > last_s
+        assert (event["recomputed"] == [0, 1, 2, 3]) == (not event["bytes_by_encoding"])
 
 
 def test_link_rows_add_up_to_what_was_received(finished):
