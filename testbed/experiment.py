@@ -191,6 +191,7 @@ class Experiment:
             stages_ms={stage: result["stages_ms"][stage] for stage in STAGES} if ttft_ms is not None else {},
             bytes=result["bytes"],
             near_bytes=result["near_bytes"],
+            wasted_bytes=result["wasted_bytes"],
             kl=result.get("kl"),
             agreement=result.get("agreement"),
             dppl=result.get("dppl"),

@@ -126,6 +126,7 @@ def test_every_requests_stages_sum_to_its_ttft(finished):
         assert row["status"] == "ok"
         assert sum(float(row[f"stages_ms.{stage}"]) for stage in STAGES) == pytest.approx(float(row["ttft_ms"]), abs=1)
         assert sum(json.loads(row["levels"]).values()) == 4
+        assert 0 <= int(row["wasted_bytes"]) < int(row["bytes"])
 
 
 def test_every_request_has_the_same_trace_offset_and_context_under_every_method(finished):
@@ -252,7 +253,9 @@ def test_a_burst_on_one_link_ends_with_its_reports(tmp_path):
 
     assert finished_well(process.returncode, tmp_path), output
     run = tmp_path / "latest"
-    assert "- **cachegen-meet**: " in (run / "report.md").read_text()
+    report = (run / "report.md").read_text()
+    assert "- **cachegen-meet**: " in report
+    assert "| wasted MB | fairness |" in report
     assert (run / "report.html").stat().st_size > 10_000
     assert {(row["request"], row["batch"]) for row in read_rows(tmp_path, "link.csv")} == {("", "0")}
     delivered = sum(float(row["delivered_bytes"]) for row in read_rows(tmp_path, "link.csv"))

@@ -17,15 +17,14 @@ from stored_context import COSTS, store_context
 from tiny_models import random_tokens
 
 from cachegen import LinkKnowledge
+from cachegen.manifest import chunk_name
 from testbed.batch_service import BatchService, KeptSources
 from testbed.prepare import Prepared, PreparedContext, StoredContext
 from testbed.trace import load_trace
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A host with one context of 56 tokens, and the server that has it."""
-    stored = store_context(tmp_path_factory.mktemp("store"))
+def prepare(stored, *, has_text=True):
+    """What a host has of one context of 56 tokens."""
     continuation_ids = random_tokens(9, seed=5)
     context = PreparedContext(
         index=0,
@@ -36,10 +35,17 @@ def served(tmp_path_factory):
         reference_logits=stored.model.continuation_logits(stored.cache, continuation_ids[:-1]),
         task=None,
         reference_answer=None,
-        stored={"": StoredContext(stored.manifest.context_key, 56, 0, has_text=True, manifest=stored.manifest)},
+        stored={"": StoredContext(stored.manifest.context_key, 56, 0, has_text=has_text, manifest=stored.manifest)},
     )
+    return Prepared(stored.model, stored.profile, [context], COSTS, question_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A host with one context, and the server that has it."""
+    stored = store_context(tmp_path_factory.mktemp("store"))
     with running_server(stored.root) as server:
-        yield Prepared(stored.model, stored.profile, [context], COSTS, question_s=0.01), server.url
+        yield prepare(stored), server.url
 
 
 def serve(served, arrivals_s, **options):
@@ -144,3 +150,21 @@ def test_a_refused_request_says_why_and_has_no_first_token(served):
     assert len(refused) == 1
     assert "deadline" in refused[0]["error"]
     assert "ttft_ms" not in refused[0]
+    assert refused[0]["wasted_bytes"] == refused[0]["bytes"] > 0
+
+
+@pytest.mark.parametrize(("has_text", "status"), [(True, "ok"), (False, "failed")])
+def test_a_damaged_chunk_is_waste_and_without_a_text_the_end_of_the_request(tmp_path, has_text, status):
+    stored = store_context(tmp_path)
+    path = tmp_path / chunk_name(stored.manifest.chunks[1].key, "raw")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with running_server(tmp_path) as server:
+        [result], _ = serve((prepare(stored, has_text=has_text), server.url), [0.0])
+
+    assert result["status"] == status
+    if status == "ok":
+        assert result["wasted_bytes"] == path.stat().st_size < result["bytes"]
+        assert result["levels"] == {"raw": 3, "recompute": 1}
+    else:
+        assert result["error"].startswith("StoreError: chunk 1 is not to be had as raw and cannot be recomputed: ")
+        assert result["wasted_bytes"] == result["bytes"]
