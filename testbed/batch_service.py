@@ -187,6 +187,7 @@ class BatchService:
             # a reduced context's tokens are not those of the text
             context.token_ids if message["tokens_at_gpu"] and not method.reduction else None,
             follow,
+            message["estimator"],
         )
         self._links[message["label"]] = loaded.link
         return loaded

@@ -165,6 +165,7 @@ class Experiment:
             "method": variant.method,
             "label": variant.label,
             "sharing": variant.sharing,
+            "estimator": self._config.estimator,
             "admission": self._config.admission,
             "origin_s": origin_s,
             "trace_offset_s": batch.trace_offset_s,

@@ -54,7 +54,16 @@ def serve(served, arrivals_s, **options):
 
 
 def serve_batches(
-    served, batches, *, method="raw", users=None, sharing="deadline", admission=False, slo_s=30.0, links=None
+    served,
+    batches,
+    *,
+    method="raw",
+    users=None,
+    sharing="deadline",
+    admission=False,
+    slo_s=30.0,
+    links=None,
+    estimator=None,
 ):
     """Serve batches one after the other over kept connections; return results and events of each."""
     prepared, url = served
@@ -68,6 +77,7 @@ def serve_batches(
             "method": method,
             "label": method,
             "sharing": sharing,
+            "estimator": estimator,
             "admission": admission,
             "origin_s": time.monotonic() + 0.02,
             "trace_offset_s": 3.0,
@@ -107,6 +117,13 @@ def test_six_at_once_all_have_the_first_token_and_the_quality_of_one(served, sha
         assert sum(result["stages_ms"].values()) == pytest.approx(result["ttft_ms"])
         assert result["ended_s"] == pytest.approx(result["ttft_ms"] / 1e3, abs=0.05)
     assert {fields["request"] for _, fields in events} == set(range(6))
+
+
+def test_the_controllers_estimator_is_used_unless_another_is_named(served):
+    for given, used in ((None, "last-chunk"), ("harmonic-mean", "harmonic-mean")):
+        _, events = serve(served, [0.0], estimator=given)
+        names = {fields["estimator"] for _, fields in events if fields["event"] == "decision"}
+        assert names == {used}
 
 
 def test_a_later_request_shakes_no_hands(served):
