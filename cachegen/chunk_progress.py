@@ -35,6 +35,8 @@ class ChunkProgress:
         Of that fetch.
     failures, cancellations : int
         How often it was damaged or broke off, and how often it was given up.
+    error : str
+        What went wrong last.
     """
 
     options: ChunkOptions
@@ -45,6 +47,7 @@ class ChunkProgress:
     received_bytes: int = 0
     failures: int = 0
     cancellations: int = 0
+    error: str = ""
 
     @property
     def decode_s(self) -> float:

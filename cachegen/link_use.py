@@ -78,6 +78,11 @@ class LinkUse:
         return self._estimator.bps
 
     @property
+    def estimator_name(self) -> str:
+        """Whose throughput that is."""
+        return self._estimator.name
+
+    @property
     def knowledge(self) -> LinkKnowledge:
         """What this use has taught."""
         return LinkKnowledge(8 * self._used_bytes / self._used_s if self._used_s else None, self.rtt_s)

@@ -15,7 +15,8 @@ class LoadCosts:
     Parameters
     ----------
     recompute : RecomputeCost
-        Seconds of prefill by prefix and length.
+        Seconds of prefill by prefix and length. One of ``recompute_cost.IMPOSSIBLE_S`` or more: the context has no text
+        that gives its KV, and nothing of it is ever recomputed.
     reserve_s : float
         Seconds between the last chunk's last byte and the first token: its decode and the question's prefill.
     decode_s_per_token : mapping

@@ -14,8 +14,9 @@ T = TypeVar("T")
 class LoadHost:
     """One decode thread and one compute thread for all loads, side by side, and a common notion of what goes first.
 
-    Loads on one host run in one event loop, on one source: its connections should be no fewer than the objects in
-    flight that ``limits`` allow.
+    Loads on one host run in one event loop, on one source. Its connections should be no fewer than the objects in
+    flight that ``limits`` allow and two for each load, whose index is asked for too: an ``HttpSource`` has eight where
+    no number is given, and the rest would wait in it, unseen by the order of turns and taken for a slow link.
 
     Parameters
     ----------

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from cachegen.chunk_progress import ChunkProgress, Place
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import ThroughputEstimator
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
+from cachegen.load_events import decision_fields, loaded_fields
 from cachegen.patience import Patience
 from cachegen.sharing import Outlook, SharedHost, make_sharing
 from cachegen.store_health import StoreHealth
 
-# A chunk that failed as often is recomputed. An object that the store does not have is no failure: the answer is cheap,
-# and another encoding may be there.
+# A chunk that failed as often is recomputed, if it can be. An object that the store does not have is no failure: the
+# answer is cheap, and another encoding may be there.
 _MAX_FAILURES = 2
 # A chunk given up as often is left to arrive: a link that rises and falls must not have it begun for ever.
 _MAX_CANCELLATIONS = 2
@@ -42,7 +43,7 @@ class LoadSession:
         When the load should have ended, on the clock of all other times here: seconds since the request's arrival.
     log : EventLog
         Receives ``decision``, ``fetch``, ``fetch_cancelled``, ``fetch_failed``, ``store_given_up``, ``decode``,
-        ``decode_failed`` and ``recompute`` events.
+        ``decode_failed``, ``recompute`` and ``loaded`` events.
     limits : LoadLimits, optional
         Default: those of the class.
     known : LinkKnowledge, optional
@@ -125,7 +126,14 @@ class LoadSession:
         self._seat.admit(now_s)
 
     def commands(self, now_s: float) -> list[Command]:
-        """Return what to do now; ask again after every event, and a few times a second without any."""
+        """Return what to do now; ask again after every event, and a few times a second without any.
+
+        Raises
+        ------
+        StoreError
+            A chunk that cannot be recomputed is not to be had from the store either.
+        """
+        self._refuse_loss()
         self._seat.silence(now_s)
         commands: list[Command] = [CancelFetch(index) for index in self._give_up(now_s)]
         while self._in(Place.UNDECIDED):
@@ -184,6 +192,7 @@ class LoadSession:
     def fetch_failed(self, index: int, error: str, now_s: float, *, gone: bool) -> None:
         """Take note that an object does not come; ``gone``: nor would it the next time."""
         chunk = self._chunks[index]
+        chunk.error = error
         self._log("fetch_failed", chunk=index, encoding=chunk.source, error=error, received_bytes=chunk.received_bytes)
         self._seat.dropped(index)
         if gone:  # so it said
@@ -203,10 +212,12 @@ class LoadSession:
         self._place_ready(chunk)
         self._seat.decoded()
         self._log("decode", chunk=index, encoding=chunk.source, started_s=started_s, ended_s=now_s)
+        self._log_end(now_s)
 
     def decode_failed(self, index: int, error: str) -> None:
         """Take note that an object is damaged or foreign."""
         chunk = self._chunks[index]
+        chunk.error = error
         self._log("decode_failed", chunk=index, encoding=chunk.source, error=error)
         chunk.failures += 1
         self._seat.decoded()
@@ -218,6 +229,21 @@ class LoadSession:
         self._seat.end()
         self._place_ready(chunk)
         self._log("recompute", chunk=index, started_s=started_s, ended_s=now_s, predicted_s=chunk.options.recompute_s)
+        self._log_end(now_s)
+
+    def _refuse_loss(self) -> None:
+        """End the load where a chunk is left without any way: its tokens would give another KV, unnoticed."""
+        for chunk in self._in(Place.UNDECIDED):
+            ways = self._open_options(chunk).sizes_bytes.keys() & set(self._controller.encodings)
+            if not (ways or chunk.options.recomputable):
+                raise self._loss(chunk)
+
+    def _loss(self, chunk: ChunkProgress) -> StoreError:
+        names = " or ".join(self._controller.encodings) or "no encoding"
+        return StoreError(
+            f"chunk {chunk.options.index} is not to be had as {names} and cannot be recomputed"
+            + (f": {chunk.error}" if chunk.error else "")
+        )
 
     def _in(self, *places: Place) -> list[ChunkProgress]:
         return [chunk for chunk in self._chunks if chunk.place in places]
@@ -227,6 +253,10 @@ class LoadSession:
         if self.done and self._after_s:
             # before another load takes the lane
             self._seat.ask_lane()
+
+    def _log_end(self, now_s: float) -> None:
+        if self.done:
+            self._log("loaded", **loaded_fields(self._chunks, self.deadline_s, self.wasted_bytes, now_s))
 
     def _outlook(self) -> Outlook:
         return Outlook(
@@ -347,21 +377,12 @@ class LoadSession:
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]
         assert chunk.place is Place.UNDECIDED, "controllers decide on remaining chunks"
-        self._log(
-            "decision",
-            chunk=decision.index,
-            action=str(decision.action),
-            reason=decision.reason,
-            deadline_s=state.deadline_s,
-            throughput_bps=state.throughput_bps,
-            rtt_s=state.rtt_s,
-            backlog_bytes=state.backlog_bytes,
-            compute_free_s=state.compute_free_s,
-            finish_s=dict(decision.finish_s),
-        )
+        self._log("decision", **decision_fields(decision, state, self._seat.link.estimator_name))
         chunk.source = str(decision.action)
         match decision.action:
             case Recompute():
+                if not chunk.options.recomputable:
+                    raise self._loss(chunk)
                 chunk.place = Place.TO_RECOMPUTE
                 return []
             case Stream(name):
@@ -391,7 +412,7 @@ class LoadSession:
         left = dict(chunk.options.sizes_bytes)
         if gone:
             del left[chunk.source]
-        if chunk.failures >= _MAX_FAILURES:
+        if chunk.failures >= _MAX_FAILURES and chunk.options.recomputable:
             left = {}
         chunk.options = replace(chunk.options, sizes_bytes=left)
         chunk.place = Place.UNDECIDED

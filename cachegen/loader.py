@@ -106,6 +106,7 @@ class ContextLoader:
         known: LinkKnowledge | None = None,
         token_ids: Sequence[int] | None = None,
         follow: Callable[[KVCache], Any] | None = None,
+        estimator: str | None = None,
     ) -> LoadedContext:
         """Load a context.
 
@@ -139,6 +140,9 @@ class ContextLoader:
         follow : callable, optional
             What to compute on the cache as soon as it is complete, in the host's compute thread and in the load's own
             turn: the question's prefill, which would otherwise wait behind other loads or hold them up.
+        estimator : str, optional
+            Whose throughput the controller is told, a name of ``ESTIMATORS``; default: the one that suits it. Where a
+            host's link is one queue, the first load's is all loads'.
 
         Raises
         ------
@@ -146,11 +150,16 @@ class ContextLoader:
             The host refuses loads that come too late, and this is one.
         StoreError, FormatError, MismatchError
             The manifest or the tokens are missing, corrupted, or another model's or profile's, the caller gave no
-            tokens, and none are proven by the context's key: nothing can be recomputed either.
+            tokens, and none are proven by the context's key: nothing can be recomputed either. Or a chunk that cannot
+            be recomputed by ``costs`` is not to be had whole.
+        UnknownNameError
+            No such estimator.
         InvalidInputError
             The tokens that the caller gave are not those of the context, or no chunk is stored in any encoding that the
             controller may choose.
         """
+        # an unknown name is refused before anything is asked for
+        estimates = make_estimator(controller.estimator if estimator is None else estimator)
         deadline_s = slo_s - self._costs.reserve_s
         index = await self._find_index(context_key, clock, deadline_s, token_ids)
         manifest = index.manifest
@@ -160,7 +169,7 @@ class ContextLoader:
         session = LoadSession(
             self._costs.options(manifest, encodings),
             controller,
-            make_estimator(controller.estimator),
+            estimates,
             deadline_s,
             self._log,
             self._limits,

@@ -43,6 +43,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="A,B,...",
         help="ways to bring the context (default: %(default)s)",
     )
+    what.add_argument(
+        "--estimator",
+        metavar="NAME",
+        help="of throughput, for all methods: last-chunk, harmonic-mean or two-speed (default: what suits each)",
+    )
     what.add_argument("--slo-ms", type=float, default=5000.0, help="TTFT objective (default: %(default)g)")
     what.add_argument("--requests", type=int, default=5, help="requests per method (default: %(default)s)")
     what.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")

@@ -155,7 +155,9 @@ class BatchService:
         ended_s = arrival_s + clock.elapsed_s()
         near_bytes = 0 if near is None else near.received_bytes
         arrived = {"bytes": store.received_bytes + near_bytes, "near_bytes": near_bytes}
-        self._results[place] = {**result, **arrived, "arrival_s": arrival_s, "ended_s": ended_s}
+        # of a request without a first token, all that arrived was in vain
+        wasted = {"wasted_bytes": arrived["bytes"]}
+        self._results[place] = {**wasted, **result, **arrived, "arrival_s": arrival_s, "ended_s": ended_s}
 
     async def _load(self, place: int, arrival_s: float, source: Source, clock: StageClock) -> LoadedContext:
         message, prepared, method = self._message, self._prepared, self._method
@@ -185,6 +187,7 @@ class BatchService:
             # a reduced context's tokens are not those of the text
             context.token_ids if message["tokens_at_gpu"] and not method.reduction else None,
             follow,
+            message["estimator"],
         )
         self._links[message["label"]] = loaded.link
         return loaded

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cachegen import InvalidInputError, UnknownNameError, make_sharing
+from cachegen import InvalidInputError, UnknownNameError, make_estimator, make_sharing
 from testbed.arrivals import make_arrivals
 from testbed.contexts import is_generator_name, load_contexts
 from testbed.cross_traffic import MODES
@@ -79,6 +79,8 @@ class RunConfig:
         What breaks during each request, see ``testbed.faults``.
     tokens_at_gpu : bool
         Whether the inference host has the contexts' tokens, so that it needs no store to recompute.
+    estimator : str or None
+        Whose throughput all controllers are told, a name of ``cachegen.ESTIMATORS``; None: to each what suits it.
 
     Raises
     ------
@@ -115,6 +117,7 @@ class RunConfig:
     admission: bool
     faults: str = ""
     tokens_at_gpu: bool = False
+    estimator: str | None = None
     trace_format: str | None = None
     trace_series: str | None = None
 
@@ -132,6 +135,8 @@ class RunConfig:
             make_method(name)
         for name in self.sharing:
             make_sharing(name)
+        if self.estimator is not None:
+            make_estimator(self.estimator)
         # a log of requests is read here, to be refused before anything is set up
         make_arrivals(self.arrivals).times_s(self.requests, self.seed)
         if self.topology not in TOPOLOGIES:

@@ -35,7 +35,8 @@ def explain_method(name: str, figures: dict[str, Any], slo_ms: float) -> str:
         if len(figures["levels"]) > 1:
             sentences.append(f"Its chunks: {_chunks(figures['levels'])}.")
             # the paper's rule; others leave time to spare
-            if figures["violations"] and not name.partition("@")[0].endswith(("-meet", "-oracle")):
+            controller = name.partition("@")[0].partition(":")[0]
+            if figures["violations"] and not controller.endswith(("-meet", "-oracle")):
                 sentences.append(_LATE_BY_DESIGN)
     return " ".join(sentences)
 

@@ -31,6 +31,9 @@ class RequestRow:
         Received from the store: manifest, tokens and chunks.
     near_bytes : int
         Of these, from a cache near the inference host, which did not cross the shaped link.
+    wasted_bytes : int or None
+        Of ``bytes``, those of chunks' objects that were given up, broke off or were damaged, and all of a request
+        without a first token; None where nobody counted them.
     kl, agreement, dppl : float or None
         Against the uncompressed cache, see ``testbed.quality``.
     score, score_name, answer : float or None, str, str
@@ -61,6 +64,7 @@ class RequestRow:
     stages_ms: dict[str, float] = field(default_factory=dict)
     bytes: int = 0
     near_bytes: int = 0
+    wasted_bytes: int | None = None
     kl: float | None = None
     agreement: float | None = None
     dppl: float | None = None
@@ -86,8 +90,8 @@ class RequestRow:
 def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
     """Figures of one method, each defined in docs/metrics.md.
 
-    Means and percentiles are over the requests that came to a first token. Intervals are of 95 %, ``[low, high]``; a
-    bound that so few requests do not give is None.
+    Means and percentiles are over the requests that came to a first token, but for the wasted bytes. Intervals are of
+    95 %, ``[low, high]``; a bound that so few requests do not give is None.
 
     Parameters
     ----------
@@ -123,6 +127,8 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "stages_ms": {stage: _mean([row.stages_ms[stage] for row in done]) for stage in STAGES},
         "bytes_mean": _mean([row.bytes for row in done]),
         "near_bytes_mean": _mean([row.near_bytes for row in done]),
+        # waste is where requests fail
+        "wasted_bytes_mean": _mean([row.wasted_bytes for row in rows if row.wasted_bytes is not None]),
         "kl_mean": _mean([row.kl for row in done if row.kl is not None]),
         "agreement_mean": _mean([row.agreement for row in done if row.agreement is not None]),
         "dppl_mean": _mean([row.dppl for row in done if row.dppl is not None]),
@@ -130,7 +136,7 @@ def summarize_method(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "scores": sorted({row.score_name for row in done if row.score_name}),
         "link_mbps_mean": _mean([row.link_mbps for row in done if row.link_mbps is not None]),
         "levels": dict(sorted(levels.items())),
-        "fairness": jain_index([_satisfaction(row) for row in rows]),
+        "fairness": _fairness(rows),
     }
 
 
@@ -144,6 +150,14 @@ def jain_index(shares: Sequence[float]) -> float | None:
     """Jain's index (DEC-TR-301, 1984): 1 if all have the same, 1/n if one has all; None if nobody has any."""
     squares = math.fsum(share * share for share in shares)
     return math.fsum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def _fairness(rows: Sequence[RequestRow]) -> float | None:
+    """None where no request met another: there was nothing to share."""
+    sharers = Counter(row.batch for row in rows)
+    if max(sharers.values()) < 2:
+        return None
+    return jain_index([_satisfaction(row) for row in rows])
 
 
 def _satisfaction(row: RequestRow) -> float:

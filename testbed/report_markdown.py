@@ -3,7 +3,7 @@
 from typing import Any
 
 from testbed.explain import explain_method
-from testbed.result_table import REFERENCE, TTFTS, VIOLATIONS, method_table, result_table
+from testbed.result_table import REFERENCE, TTFTS, method_table, result_table, violation_columns, violations_note
 
 _STAGES = {
     "queue": "queue",
@@ -13,12 +13,6 @@ _STAGES = {
     "recompute": "recompute",
     "question_prefill": "question prefill",
 }
-
-_VIOLATIONS_NOTE = (
-    "Late: a first token after the SLO; failed, timed out, aborted: none. Avoidable: violations of requests that a "
-    "rule with knowledge of the trace serves in time; infeasible: the others. Goodput: requests that met the SLO, and "
-    "what they fetched, a second of serving."
-)
 
 
 def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: dict[str, Any]) -> str:
@@ -46,8 +40,8 @@ def render_markdown(summary: dict[str, Any], manifest: dict[str, Any], config: d
             for name, figures in summary["methods"].items()
         ),
         "## Violations and goodput",
-        _markdown_table(*method_table(summary, VIOLATIONS)),
-        _VIOLATIONS_NOTE,
+        _markdown_table(*method_table(summary, violation_columns(summary))),
+        violations_note(summary),
         "## TTFT with its intervals",
         _markdown_table(*method_table(summary, TTFTS)),
         "A bound that so few requests do not give is a dash, and an interval without any is left out.",

@@ -85,6 +85,7 @@ class _Line:
             score_name=self._cells.get("score_name") or "",
             answer=self._cells.get("answer") or "",
             near_bytes=self._count("near_bytes") if self._cells.get("near_bytes") else 0,
+            wasted_bytes=self._count("wasted_bytes") if self._cells.get("wasted_bytes") else None,
         )
 
     def _text(self, column: str) -> str:

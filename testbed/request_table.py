@@ -25,6 +25,7 @@ _FIELDS = {
     "stages_ms": "stages",
     "bytes": "count",
     "near_bytes": "count",
+    "wasted_bytes": "count",
     "kl": "number",
     "agreement": "number",
     "dppl": "number",

@@ -80,11 +80,21 @@ _TABLE = (
 SCORE = Column("score", "score_mean", 1, 2)
 # the row that says what the model can do at all
 REFERENCE = "uncompressed KV"
-VIOLATIONS = (
+_VIOLATIONS = (
     *(Column(name.replace("_", " "), f"violation_classes.{name}", 1, 0) for name in VIOLATION_CLASSES),
     *(Column(name, f"violations_by_oracle.{name}", 1, 0) for name in ("avoidable", "infeasible")),
     Column("goodput 1/s", "goodput.requests_per_s", 1, 3),
     Column("goodput MB/s", "goodput.bytes_per_s", 1e-6, 3),
+    Column("wasted MB", "wasted_bytes_mean", 1e-6, 3),
+)
+_VIOLATIONS_NOTE = (
+    "Late: a first token after the SLO; failed, timed out, aborted: none. Avoidable: violations of requests that a "
+    "rule with knowledge of the trace serves in time; infeasible: the others. Goodput: requests that met the SLO, and "
+    "what they fetched, a second of serving. Wasted: received in vain, mean over all issued requests."
+)
+_FAIRNESS = Column("fairness", "fairness", 1, 3)
+_FAIRNESS_NOTE = (
+    " Fairness: Jain's index of how far each request's SLO was met; 1: all equally, 1/n: one of n alone was served."
 )
 TTFTS = tuple(
     Column(f"{name} s", f"ttft_ms.{name}", 1e-3, 2, interval=f"ttft_ms_interval.{name}")
@@ -96,6 +106,20 @@ def main_columns(summary: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns of the main table: with scores where answers were scored."""
     # a run of an earlier release has no such entry
     return (*_TABLE, SCORE) if summary.get("reference") else _TABLE
+
+
+def violation_columns(summary: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns on violations, goodput and waste: with fairness where requests shared the link."""
+    return (*_VIOLATIONS, _FAIRNESS) if _has_fairness(summary) else _VIOLATIONS
+
+
+def violations_note(summary: Mapping[str, Any]) -> str:
+    """Say what these columns are."""
+    return _VIOLATIONS_NOTE + (_FAIRNESS_NOTE if _has_fairness(summary) else "")
+
+
+def _has_fairness(summary: Mapping[str, Any]) -> bool:
+    return any(_FAIRNESS.value(figures) is not None for figures in summary["methods"].values())
 
 
 def met_slo(figures: Mapping[str, Any]) -> str:

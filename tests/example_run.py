@@ -25,6 +25,7 @@ def served(request, method, ttft_ms, **changes):
         "ttft_ms": ttft_ms,
         "stages_ms": dict.fromkeys(STAGES, share) | {"fetch": 2 * share},
         "bytes": 1_000_000 + request,
+        "wasted_bytes": 1000 * request,
         "kl": 0.01 * (request + 1),
         "agreement": 0.9,
         "dppl": 0.1,
@@ -45,6 +46,7 @@ def failed(request, method, error, status="failed"):
         slo_ms=SLO_MS,
         status=status,
         bytes=4096,
+        wasted_bytes=4096,
         error=error,
         batch=request,
     )

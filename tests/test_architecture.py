@@ -22,7 +22,7 @@ LAYERS = [
     {"kernels"},
     {"codecs", "controllers", "link_use", "store_health", "patience", "load_commands"},
     {"sharing", "chunk_progress"},
-    {"load_session", "load_host"},
+    {"load_session", "load_events", "load_host"},
     {"container", "manifest", "index_recovery"},
     {"profile_arrays", "transform_moments", "transform_fit", "coefficient_tables", "stores"},
     {"profile"},

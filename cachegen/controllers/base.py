@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from cachegen.errors import InvalidInputError
+from cachegen.recompute_cost import IMPOSSIBLE_S
 
 # The key of recomputation among the predictions of a Decision; no encoding has this name.
 RECOMPUTE = "recompute"
@@ -50,7 +51,8 @@ class ChunkOptions:
     sizes_bytes
         Bytes of its object in each stored encoding, by the encoding's name, finest first.
     recompute_s
-        Estimated seconds of prefill for this chunk, given the KV of all chunks before it.
+        Estimated seconds of prefill for this chunk, given the KV of all chunks before it; ``IMPOSSIBLE_S`` or more:
+        there is no text to recompute it from.
     decode_s
         Estimated seconds to decode its object, by the encoding's name; one that is not named counts as nothing.
 
@@ -75,6 +77,11 @@ class ChunkOptions:
         _check_amount(f"chunk {self.index}: recompute_s", self.recompute_s)
         for name, spent_s in self.decode_s.items():
             _check_amount(f"chunk {self.index}: decode_s of {name}", spent_s)
+
+    @property
+    def recomputable(self) -> bool:
+        """Whether recomputing it gives the chunk's KV at all."""
+        return self.recompute_s < IMPOSSIBLE_S
 
     def slowed(self, factor: float) -> "ChunkOptions":
         """Return this chunk with a prefill that takes ``factor`` times as long, as on a lane that others use too."""
@@ -209,15 +216,20 @@ class Decision:
         Stream it in an encoding, or recompute it.
     finish_s
         For each option, by name: when the load would end if *all* remaining chunks took it, on the clock of
-        ``LoadState.elapsed_s``; ``None`` where no throughput is known, or it is so low that there is no end.
+        ``LoadState.elapsed_s``; ``None`` where no throughput is known, or it is so low that there is no end, or where
+        a chunk cannot be recomputed.
     reason
         A few words for the event log.
+    planned_finish_s
+        When the load would end by what the decision is a part of, on the same clock; ``None`` where nothing is planned
+        or no end is in sight.
     """
 
     index: int
     action: Action
     finish_s: Mapping[str, float | None]
     reason: str
+    planned_finish_s: float | None = None
 
 
 class Controller(Protocol):
@@ -232,7 +244,8 @@ class Controller(Protocol):
         """Decide on one of ``state.remaining``, of which there is one at least.
 
         The same state always gives the same decision. ``None``: nothing that ``may_fetch`` and ``may_recompute`` leave
-        open is worth doing now; there will be another question.
+        open is worth doing now; there will be another question. A chunk that is not ``recomputable`` has to be
+        streamed, however long that takes.
         """
         ...
 
@@ -258,7 +271,7 @@ class InOrderController:
         action, reason = self.choose(state, finish_s)
         if not (state.may_fetch if isinstance(action, Stream) else state.may_recompute):
             return None
-        return Decision(state.remaining[0].index, action, finish_s, reason)
+        return Decision(state.remaining[0].index, action, finish_s, reason, finish_s.get(str(action)))
 
     def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
         """Return what to do with the first remaining chunk, and why."""
@@ -275,7 +288,9 @@ def predict_finish_s(state: LoadState) -> dict[str, float | None]:
     Streaming is assumed to run at the estimated throughput throughout (CacheGen, section 5.3), behind what flies now.
     """
     recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
-    finish_s: dict[str, float | None] = {RECOMPUTE: max(state.elapsed_s, state.compute_free_s) + recompute_s}
+    recomputed_s = max(state.elapsed_s, state.compute_free_s) + recompute_s
+    recomputable = all(chunk.recomputable for chunk in state.remaining)
+    finish_s: dict[str, float | None] = {RECOMPUTE: recomputed_s if recomputable else None}
     for name in state.remaining[0].sizes_bytes:
         sizes_bytes = [chunk.sizes_bytes.get(name) for chunk in state.remaining]
         known = [size for size in sizes_bytes if size is not None]

@@ -19,6 +19,7 @@ from cachegen.controllers.base import (
 )
 from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_plan
 from cachegen.errors import InvalidInputError
+from cachegen.recompute_cost import IMPOSSIBLE_S
 
 # Share of the time left that a plan may take. The rest is for links that get slower; with none to spare a level chosen
 # to fit exactly misses whenever the rate falls at all.
@@ -65,20 +66,21 @@ class MeetController:
             return self._explore(state, finish_s)
         plan = self._plan(state, forecast)
         reason = f"ends at {plan.finish_s:.2f} s with {plan.names.count(None)} of {len(plan.names)} recomputed"
-        if state.may_recompute and plan.names[0] is None:
-            return Decision(state.remaining[0].index, Recompute(), finish_s, reason)
+        planned_s = plan.finish_s if plan.finish_s < IMPOSSIBLE_S else None
+        if state.may_recompute and plan.names[0] is None and state.remaining[0].recomputable:
+            return Decision(state.remaining[0].index, Recompute(), finish_s, reason, planned_s)
         if not state.may_fetch:
             return None
         for chunk, name in zip(reversed(state.remaining), reversed(plan.names), strict=True):
             if name is not None:
-                return Decision(chunk.index, Stream(name), finish_s, reason)
+                return Decision(chunk.index, Stream(name), finish_s, reason, planned_s)
         return self._probe(state, finish_s)
 
     def _probe(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
         """Where nothing seems worth streaming and nothing is on its way, a link that is back would not be noticed."""
-        if state.in_flight or len(state.remaining) < 2:
-            return None
         last = state.remaining[-1]
+        if state.in_flight or (len(state.remaining) < 2 and last.recomputable):
+            return None
         coarsest = next((name for name in reversed(self.encodings) if name in last.sizes_bytes), None)
         if coarsest is None:
             return None
@@ -112,7 +114,7 @@ class MeetController:
         if name is not None:
             return name != transfer.encoding_name
         first = min((chunk.index for chunk in state.remaining), default=transfer.index)
-        return state.may_recompute and transfer.index <= first
+        return state.may_recompute and transfer.options.recomputable and transfer.index <= first
 
     def _forecast_of(self, state: LoadState) -> LinkForecast | None:
         if self._forecast is not None:

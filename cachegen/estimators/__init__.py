@@ -11,9 +11,7 @@ from cachegen.estimators.two_speed import TwoSpeedEstimator
 __all__ = ["ESTIMATORS", "ThroughputEstimator", "make_estimator"]
 
 ESTIMATORS: dict[str, Callable[[], ThroughputEstimator]] = {
-    "last-chunk": LastChunkEstimator,
-    "harmonic-mean": HarmonicMeanEstimator,
-    "two-speed": TwoSpeedEstimator,
+    kind.name: kind for kind in (LastChunkEstimator, HarmonicMeanEstimator, TwoSpeedEstimator)
 }
 
 

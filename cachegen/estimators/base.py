@@ -13,6 +13,9 @@ from cachegen.errors import InvalidInputError
 class ThroughputEstimator(Protocol):
     """Estimates the throughput that the next object will see."""
 
+    name: str
+    """In ``ESTIMATORS`` and in logs."""
+
     @property
     def bps(self) -> float | None:
         """Bits per second; ``None`` before anything is known."""

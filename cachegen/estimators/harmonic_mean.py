@@ -10,6 +10,8 @@ _OBJECTS = 5
 class HarmonicMeanEstimator:
     """Total bytes over total time of the last five objects, if all were of one size: outliers upwards weigh little."""
 
+    name = "harmonic-mean"
+
     def __init__(self) -> None:
         self._seconds_per_bit: deque[float] = deque(maxlen=_OBJECTS)
 

@@ -6,6 +6,8 @@ from cachegen.estimators.base import check_observation
 class LastChunkEstimator:
     """The throughput of the last object, its round trip and the server's time included, as the next one's will be."""
 
+    name = "last-chunk"
+
     def __init__(self) -> None:
         self.bps: float | None = None
 

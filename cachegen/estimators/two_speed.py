@@ -18,6 +18,8 @@ LEAST_S = 0.1
 class TwoSpeedEstimator:
     """The lower of a quick and a slow exponential average over the time in use."""
 
+    name = "two-speed"
+
     def __init__(self) -> None:
         self._averages = (_Average(QUICK_HALF_LIFE_S), _Average(SLOW_HALF_LIFE_S))
         self._seconds = 0.0

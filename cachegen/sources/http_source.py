@@ -32,7 +32,8 @@ class HttpSource:
     silence_s : float
         How long the server may stay silent before the fetch fails.
     connections : int
-        How many fetches go on at once; others wait for their turn.
+        How many fetches go on at once; others wait for their turn. The default suits one load at a time; loads that
+        share a host ask for up to ``HostLimits.in_flight`` objects at once, and for two more each at their beginning.
     connect_s : float
         How long making a connection may take, name look-up and TLS included.
     min_progress : MinProgress

@@ -12,7 +12,7 @@ from testbed.html_report import provenance, tables
 from testbed.html_report.link_checks import link_checks
 from testbed.html_report.page_data import page_data
 from testbed.palette import DARK_LEVEL_COLOURS, LEVEL_COLOURS, STAGE_COLOURS, method_style
-from testbed.result_table import TTFTS, VIOLATIONS
+from testbed.result_table import TTFTS, violation_columns, violations_note
 from testbed.run_files import RunFiles
 
 _FOLDER = Path(__file__).resolve().parent
@@ -44,7 +44,8 @@ def render_page(run: RunFiles) -> str:
             main_table=tables.main_table(run.summary),
             reasons=tables.reasons(run.summary),
             attainment_table=tables.attainment_table(run.summary),
-            violation_table=tables.method_table(run.summary, VIOLATIONS),
+            violation_table=tables.method_table(run.summary, violation_columns(run.summary)),
+            violations_note=violations_note(run.summary),
             ttft_table=tables.method_table(run.summary, TTFTS),
             stage_table=tables.stage_table(run.summary),
             level_table=tables.level_table(run.summary, levels),

@@ -36,7 +36,7 @@ from cachegen import (
     make_controller,
     store_kv,
 )
-from cachegen.errors import FormatError, ObjectNotFoundError
+from cachegen.errors import FormatError, ObjectNotFoundError, StoreError
 from cachegen.manifest import chunk_name, manifest_name, tokens_name
 
 METHODS = {
@@ -47,6 +47,7 @@ METHODS = {
 }
 # so that recomputing takes too long for the paper's controller, and the store is what there is
 COSTS = LoadCosts(RecomputeCost(0.4, 0.0, 0.0), reserve_s=0.0)
+NO_TEXT = LoadCosts(RecomputeCost(1e9, 0.0, 0.0), reserve_s=0.0)
 PATIENCE_S, SILENCE_S, SLO_S = 1.5, 1.0, 1.5
 QUESTION = random_tokens(4, seed=3)
 # a context takes about a second, so that a fault can hit any part of a load
@@ -331,9 +332,26 @@ def test_a_context_that_another_profile_coded_is_recomputed(stored, clean, tmp_p
 
 def test_what_cannot_be_recomputed_fails_by_name_with_its_manifest(stored, fresh):
     (fresh / manifest_name(stored.manifest.context_key)).unlink()
-    costs = LoadCosts(RecomputeCost(1e9, 0.0, 0.0), reserve_s=0.0)
     with FaultyServer(fresh) as server, pytest.raises(ObjectNotFoundError, match="manifests/"):
-        load(stored, server.url, "fixed", costs=costs)
+        load(stored, server.url, "fixed", costs=NO_TEXT)
+
+
+@pytest.mark.parametrize("method", ["text", "fixed", "paper", "meet"])
+def test_what_cannot_be_recomputed_is_never_made_of_its_tokens(stored, fresh, method):
+    chance = random.Random(method)
+    for path in objects(stored, fresh, 2, ["raw", *LADDER]):
+        flip(path, chance, [])
+    with FaultyServer(fresh) as server, pytest.raises(StoreError, match=r"chunk [02] is not to be had .* recomputed"):
+        load(stored, server.url, method, costs=NO_TEXT)
+
+
+@pytest.mark.parametrize("method", ["paper", "meet"])
+def test_what_cannot_be_recomputed_comes_in_the_encoding_that_is_left(stored, fresh, method):
+    for path in objects(stored, fresh, 2, LADDER[:-1]):
+        flip(path, random.Random(method), [])
+    with FaultyServer(fresh) as server:
+        loaded, _ = load(stored, server.url, method, costs=NO_TEXT)
+    assert loaded.chunk_sources[2] == LADDER[-1]
 
 
 def test_another_models_context_is_never_recomputed(stored):

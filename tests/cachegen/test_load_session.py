@@ -1,6 +1,7 @@
 """The course of a load in any environment: whatever is late, lost or damaged, each chunk comes once."""
 
 import random
+from contextlib import nullcontext, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from cachegen.controllers import ChunkOptions, Decision, InOrderController, Recompute, Stream, make_controller
 from cachegen.controllers.plan import ConstantRate
-from cachegen.errors import InvalidInputError
+from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import make_estimator
 from cachegen.load_commands import CancelFetch, Fetch, LoadLimits, Prefill
 from cachegen.load_session import LoadSession
+from cachegen.recompute_cost import IMPOSSIBLE_S
 
 LADDER = ["fine", "medium", "coarse"]
 SPECS = ["text", "fixed:fine", "fixed:coarse", "paper", "meet", "oracle"]
@@ -134,6 +136,34 @@ def test_every_load_ends_with_each_chunk_in_place_once(spec, count, limits, mish
     assert max(environment.cancelled.values()) <= 2
     sources = {fields["chunk"]: fields["action"] for event, fields in events if event == "decision"}
     assert session.chunk_sources == tuple(sources[index] for index in range(count))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@settings(deadline=None, max_examples=60)
+@given(
+    count=st.integers(1, 8),
+    mishaps=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
+    deadline_s=st.sampled_from([-1.0, 0.5, 3.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_what_cannot_be_recomputed_arrives_or_fails(spec, count, mishaps, deadline_s, seed):
+    limits, chunks = LoadLimits(), make_chunks(count, IMPOSSIBLE_S)
+    environment = Environment(make_session(spec, chunks, limits, deadline_s), chunks, limits, mishaps, seed)
+    with suppress(StoreError) if mishaps or spec == "text" else nullcontext():
+        environment.run()
+    assert "recompute" not in environment.session.chunk_sources
+
+
+def test_an_object_that_breaks_off_is_asked_for_again_where_nothing_else_is_left():
+    session = make_session("fixed:fine", make_chunks(1, IMPOSSIBLE_S))
+    for now_s in (0.0, 1.0, 2.0):
+        assert session.commands(now_s) == [Fetch(0, "fine", 4000)]
+        session.fetch_failed(0, "reset", now_s, gone=False)  # later than the deadline, the last one
+    session.commands(5.0)
+    session.fetch_failed(0, "reset by peer", 5.0, gone=False)
+
+    with pytest.raises(StoreError, match="chunk 0 is not to be had as fine and cannot be recomputed: reset by peer"):
+        session.commands(6.0)
 
 
 class Watcher:

@@ -11,6 +11,7 @@ from stored_context import CHUNK_TOKENS, COSTS, LADDER, store_context
 from tiny_models import random_tokens, tiny_llama
 
 from cachegen import (
+    ESTIMATORS,
     ContextLoader,
     HttpSource,
     LinkKnowledge,
@@ -21,6 +22,7 @@ from cachegen import (
     StageClock,
     StoreSource,
     StoreUnavailableError,
+    UnknownNameError,
     decode_chunk,
     make_controller,
     open_store,
@@ -39,7 +41,7 @@ def fresh(tmp_path):
     return store_context(tmp_path)
 
 
-def load(stored, url, spec, encodings, slo_s=60.0, model=None, profile=None):
+def load(stored, url, spec, encodings, slo_s=60.0, model=None, profile=None, estimator=None):
     """Load over HTTP; return the loaded context, the events and the clock."""
     events = []
 
@@ -54,7 +56,8 @@ def load(stored, url, spec, encodings, slo_s=60.0, model=None, profile=None):
         )
         try:
             controller = make_controller(spec, encodings)
-            loaded = await loader.load(stored.manifest.context_key, controller, encodings, slo_s, clock)
+            key = stored.manifest.context_key
+            loaded = await loader.load(key, controller, encodings, slo_s, clock, estimator=estimator)
         finally:
             await source.close()
         return loaded, clock, source
@@ -443,6 +446,58 @@ def test_a_damaged_chunk_comes_in_another_level_where_the_controller_has_one(fre
     assert [fields["chunk"] for event, fields in events if event == "decode_failed"] == [0]
     assert loaded.chunk_sources[0] in {"cachegen-0", "cachegen-4"}
     assert loaded.wasted_bytes == fresh.manifest.chunks[0].encodings["cachegen-2"]
+
+
+@pytest.mark.parametrize(("spec", "estimator"), [("paper", "last-chunk"), ("meet", "two-speed")])
+def test_a_decision_is_logged_with_all_that_it_knew_and_its_outcome(fresh, spec, estimator):
+    first = 0 if spec == "paper" else 3
+    path = chunk_path(fresh, first, "cachegen-2")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with running_server(fresh.root) as server:
+        loaded, events, clock, source = load(fresh, server.url, spec, LADDER, slo_s=0.9)
+
+    decisions = [fields for event, fields in events if event == "decision"]
+    assert {fields["estimator"] for fields in decisions} == {estimator}
+    assert decisions[0].keys() == decisions[-1].keys()
+    for fields in decisions:
+        assert 0 < fields["elapsed_s"] < clock.elapsed_s()
+        assert fields["remaining_s"] == fields["deadline_s"] - fields["elapsed_s"]
+        assert fields["flying_bytes"] == fields["ahead_bytes"] == 0  # nobody else is there
+        assert fields["finish_s"]["recompute"] > fields["elapsed_s"]
+        if fields["throughput_bps"] is None:
+            assert fields["planned_finish_s"] is None
+        else:
+            assert fields["planned_finish_s"] >= fields["elapsed_s"]
+    if spec == "paper":
+        assert all(fields["planned_finish_s"] == fields["finish_s"][fields["action"]] for fields in decisions)
+
+    [(event, outcome)] = [line for line in events if line[0] == "loaded"]
+    assert events[-1] == (event, outcome)
+    sizes = [
+        chunk.encodings.get(name, 0) for chunk, name in zip(fresh.manifest.chunks, loaded.chunk_sources, strict=True)
+    ]
+    assert sum(outcome["bytes_by_encoding"].values()) == sum(sizes)
+    assert outcome["wasted_bytes"] == loaded.wasted_bytes == fresh.manifest.chunks[first].encodings["cachegen-2"]
+    assert outcome["recomputed"] == [at for at, name in enumerate(loaded.chunk_sources) if name == "recompute"]
+    assert outcome["deadline_s"] == 0.9
+    assert decisions[-1]["elapsed_s"] < outcome["ended_s"] < clock.elapsed_s()
+    index_bytes = source.received_bytes - sum(sizes) - loaded.wasted_bytes
+    names = (manifest_name(fresh.manifest.context_key), tokens_name(fresh.manifest.context_key))
+    assert index_bytes == sum((fresh.root / name).stat().st_size for name in names)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_any_estimator_goes_with_any_controller(stored, name):
+    with running_server(stored.root) as server:
+        loaded, events, _, _ = load(stored, server.url, "paper", LADDER, slo_s=0.9, estimator=name)
+
+    assert "cachegen-2" in loaded.chunk_sources  # the first one, unmeasured
+    assert {fields["estimator"] for event, fields in events if event == "decision"} == {name}
+
+
+def test_an_estimator_that_is_not_there_is_refused_before_the_store_is_asked(stored):
+    with pytest.raises(UnknownNameError, match="no throughput estimator 'best'"):
+        load(stored, "http://127.0.0.1:9", "paper", LADDER, estimator="best")
 
 
 def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):

@@ -113,3 +113,14 @@ def test_it_needs_something_to_choose_from():
         make_controller("meet", [])
     with pytest.raises(InvalidInputError, match="share of the time left to spend is a number"):
         make_controller("meet:x", LADDER)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_what_cannot_be_recomputed_is_streamed_over_a_link_that_seems_dead(count):
+    state = make_state(count, recompute_s=1e9, throughput_bps=0.0)
+    assert (decide(state).index, decide(state).action) == (count - 1, Stream("coarse"))
+    assert decide(state).finish_s["recompute"] is None
+
+    chunk = replace(state.remaining[0], index=count)
+    flying = replace(state, in_flight=(Transfer(count, "coarse", SIZES["coarse"], 0, chunk),), remaining=())
+    assert make_controller("meet", LADDER).review(flying) == ()

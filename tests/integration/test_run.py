@@ -126,6 +126,7 @@ def test_every_requests_stages_sum_to_its_ttft(finished):
         assert row["status"] == "ok"
         assert sum(float(row[f"stages_ms.{stage}"]) for stage in STAGES) == pytest.approx(float(row["ttft_ms"]), abs=1)
         assert sum(json.loads(row["levels"]).values()) == 4
+        assert 0 <= int(row["wasted_bytes"]) < int(row["bytes"])
 
 
 def test_every_request_has_the_same_trace_offset_and_context_under_every_method(finished):
@@ -147,12 +148,28 @@ def test_methods_do_what_their_name_says(finished):
     assert methods["quant8"]["kl_mean"] < methods["quant4"]["kl_mean"]
 
 
+def serving(event):
+    return event["request"], event["method"]
+
+
 def test_every_decision_is_logged_with_what_it_knew(finished):
     lines = (finished[0][0] / "latest" / "events.jsonl").read_text().splitlines()
     decisions = [event for event in map(json.loads, lines) if event["event"] == "decision"]
     # meet may decide on a chunk anew
     assert len(decisions) >= 2 * len(METHODS) * 4
     assert all("recompute" in event["finish_s"] and event["reason"] for event in decisions)
+    for event in decisions:
+        assert event["remaining_s"] == event["deadline_s"] - event["elapsed_s"]
+        assert event["estimator"] == ("two-speed" if event["method"] == "cachegen-meet" else "last-chunk")
+        assert event["flying_bytes"] == event["ahead_bytes"] == 0
+    assert any(event["planned_finish_s"] for event in decisions if event["method"] == "cachegen-meet")
+    # afterwards what came of them
+    ends = [event for event in map(json.loads, lines) if event["event"] == "loaded"]
+    assert len(ends) == 2 * len(METHODS)
+    for event in ends:
+        last_s = max(other["elapsed_s"] for other in decisions if serving(other) == serving(event))
+        assert event["ended_s"] > last_s
+        assert (event["recomputed"] == [0, 1, 2, 3]) == (not event["bytes_by_encoding"])
 
 
 def test_link_rows_add_up_to_what_was_received(finished):
@@ -236,7 +253,9 @@ def test_a_burst_on_one_link_ends_with_its_reports(tmp_path):
 
     assert finished_well(process.returncode, tmp_path), output
     run = tmp_path / "latest"
-    assert "- **cachegen-meet**: " in (run / "report.md").read_text()
+    report = (run / "report.md").read_text()
+    assert "- **cachegen-meet**: " in report
+    assert "| wasted MB | fairness |" in report
     assert (run / "report.html").stat().st_size > 10_000
     assert {(row["request"], row["batch"]) for row in read_rows(tmp_path, "link.csv")} == {("", "0")}
     delivered = sum(float(row["delivered_bytes"]) for row in read_rows(tmp_path, "link.csv"))

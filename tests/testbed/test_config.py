@@ -37,6 +37,7 @@ def test_the_default_run_compares_text_quantization_and_the_paper():
         (["--methods", "text,text"], "methods must be distinct names"),
         (["--sharing", "equal,equal"], "sharing must be distinct names"),
         (["--sharing", "luck"], "no sharing 'luck'; there are equal, deadline"),
+        (["--estimator", "best"], "no throughput estimator 'best'; there are last-chunk, harmonic-mean, two-speed"),
         (["--arrivals", "burst:none"], "arrivals burst:none: the number of requests"),
         (["--arrivals", "trace:/nowhere/log.csv"], "/nowhere/log.csv"),
     ],
@@ -80,7 +81,8 @@ def test_a_recording_may_need_its_format_and_its_link_named(tmp_path):
 
 
 def test_settings_of_a_release_without_them_are_read():
-    settings = {name: value for name, value in config().to_json().items() if not name.startswith("trace_")}
+    later = {"trace_format", "trace_series", "estimator"}
+    settings = {name: value for name, value in config().to_json().items() if name not in later}
 
     assert RunConfig.from_json(settings) == config()
 
@@ -92,6 +94,11 @@ def test_the_flags_of_the_link_become_its_settings():
     assert (down.link.down, down.link.up) == (Way(20.0, 2.0, 0.01, 4.0), Way(20.0, 2.0, 0.01, 4.0))
     assert (up.link.down, up.link.up) == (Way(20.0, 0.0, 0.02), Way(7.0))
     assert up.link.uplink_mbps == 5.0
+
+
+def test_an_estimator_for_all_methods_is_written_down():
+    assert config().to_json()["estimator"] is None
+    assert config("--estimator", "harmonic-mean").to_json()["estimator"] == "harmonic-mean"
 
 
 def test_settings_can_be_written_down_and_read_back():

@@ -51,4 +51,5 @@ def test_a_method_of_which_nothing_completed_says_so_and_no_more():
 def test_only_the_papers_rule_is_said_to_fill_the_time():
     mixed = figures(levels={"cachegen-2": 5, "recompute": 3}, violations=2)
     assert "fills the time" in explain_method("cachegen", mixed, 4000.0)
-    assert "fills the time" not in explain_method("cachegen-meet@deadline", mixed, 4000.0)
+    for name in ("cachegen-meet@deadline", "transform-meet:0", "h2o-50+cachegen-meet:0.5@equal"):
+        assert "fills the time" not in explain_method(name, mixed, 4000.0)

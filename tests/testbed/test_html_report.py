@@ -131,7 +131,9 @@ def test_every_statistic_of_a_method_stands_in_page_and_markdown(tmp_path):
     assert "| 83% [44, 97] |" in report
     shown = set(re.findall(r'data-pointer="([^"]*)"', page))
     head = "/methods/cachegen"
-    figures = {"slo_violation_rate_interval/1", "goodput/requests_per_s", "goodput/bytes_per_s"}
+    assert "fairness" not in page + report  # each request had the link to itself
+    figures = {"wasted_bytes_mean"}
+    figures |= {"slo_violation_rate_interval/1", "goodput/requests_per_s", "goodput/bytes_per_s"}
     figures |= {f"violation_classes/{name}" for name in VIOLATION_CLASSES}
     figures |= {f"violations_by_oracle/{name}" for name in ("avoidable", "infeasible")}
     figures |= {f"ttft_ms/{name}" for name in ("mean", "p50", "p90", "p95", "p99")} | {"ttft_ms_interval/p95/0"}
@@ -139,18 +141,30 @@ def test_every_statistic_of_a_method_stands_in_page_and_markdown(tmp_path):
     assert {f"{head}/{name}" for name in figures} <= shown
 
 
+def test_fairness_stands_in_page_and_markdown_where_requests_met(tmp_path):
+    rows = [served(request, "text", ttft_ms, batch=0) for request, ttft_ms in enumerate((1000.0, 3000.0))]
+    run = read_run(write_run(tmp_path, rows))
+    page, report = render_page(run), render_markdown(run.summary, run.manifest, run.config)
+
+    assert "/methods/text/fairness" in re.findall(r'data-pointer="([^"]*)"', page)
+    assert "| wasted MB | fairness |" in report
+    assert "| 0.001 | 0.900 |" in report
+    for text in (page, report):
+        assert "Fairness: Jain" in text
+
+
 def test_a_run_of_before_there_were_such_statistics_has_its_reports(tmp_path):
     path = write_run(tmp_path)
     summary = json.loads((path / "summary.json").read_text())
     for figures in summary["methods"].values():
-        for name in ("violation_classes", "slo_attainment", "goodput"):
+        for name in ("violation_classes", "slo_attainment", "goodput", "wasted_bytes_mean"):
             del figures[name]
         for name in [name for name in figures if name.endswith("_interval")]:
             del figures[name]
     (path / "summary.json").write_text(json.dumps(summary))
     run = read_run(path)
     assert "Violations and goodput" in render_page(run)
-    assert "| text | – | – | – | – | – | – | – | – |" in render_markdown(run.summary, run.manifest, run.config)
+    assert "| text | – | – | – | – | – | – | – | – | – |" in render_markdown(run.summary, run.manifest, run.config)
 
 
 def test_the_list_of_requests_has_an_end(tmp_path):

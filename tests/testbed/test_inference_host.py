@@ -17,15 +17,14 @@ from stored_context import COSTS, store_context
 from tiny_models import random_tokens
 
 from cachegen import LinkKnowledge
+from cachegen.manifest import chunk_name
 from testbed.batch_service import BatchService, KeptSources
 from testbed.prepare import Prepared, PreparedContext, StoredContext
 from testbed.trace import load_trace
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A host with one context of 56 tokens, and the server that has it."""
-    stored = store_context(tmp_path_factory.mktemp("store"))
+def prepare(stored, *, has_text=True):
+    """What a host has of one context of 56 tokens."""
     continuation_ids = random_tokens(9, seed=5)
     context = PreparedContext(
         index=0,
@@ -36,10 +35,17 @@ def served(tmp_path_factory):
         reference_logits=stored.model.continuation_logits(stored.cache, continuation_ids[:-1]),
         task=None,
         reference_answer=None,
-        stored={"": StoredContext(stored.manifest.context_key, 56, 0, has_text=True, manifest=stored.manifest)},
+        stored={"": StoredContext(stored.manifest.context_key, 56, 0, has_text=has_text, manifest=stored.manifest)},
     )
+    return Prepared(stored.model, stored.profile, [context], COSTS, question_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A host with one context, and the server that has it."""
+    stored = store_context(tmp_path_factory.mktemp("store"))
     with running_server(stored.root) as server:
-        yield Prepared(stored.model, stored.profile, [context], COSTS, question_s=0.01), server.url
+        yield prepare(stored), server.url
 
 
 def serve(served, arrivals_s, **options):
@@ -48,7 +54,16 @@ def serve(served, arrivals_s, **options):
 
 
 def serve_batches(
-    served, batches, *, method="raw", users=None, sharing="deadline", admission=False, slo_s=30.0, links=None
+    served,
+    batches,
+    *,
+    method="raw",
+    users=None,
+    sharing="deadline",
+    admission=False,
+    slo_s=30.0,
+    links=None,
+    estimator=None,
 ):
     """Serve batches one after the other over kept connections; return results and events of each."""
     prepared, url = served
@@ -62,6 +77,7 @@ def serve_batches(
             "method": method,
             "label": method,
             "sharing": sharing,
+            "estimator": estimator,
             "admission": admission,
             "origin_s": time.monotonic() + 0.02,
             "trace_offset_s": 3.0,
@@ -101,6 +117,13 @@ def test_six_at_once_all_have_the_first_token_and_the_quality_of_one(served, sha
         assert sum(result["stages_ms"].values()) == pytest.approx(result["ttft_ms"])
         assert result["ended_s"] == pytest.approx(result["ttft_ms"] / 1e3, abs=0.05)
     assert {fields["request"] for _, fields in events} == set(range(6))
+
+
+def test_the_controllers_estimator_is_used_unless_another_is_named(served):
+    for given, used in ((None, "last-chunk"), ("harmonic-mean", "harmonic-mean")):
+        _, events = serve(served, [0.0], estimator=given)
+        names = {fields["estimator"] for _, fields in events if fields["event"] == "decision"}
+        assert names == {used}
 
 
 def test_a_later_request_shakes_no_hands(served):
@@ -144,3 +167,21 @@ def test_a_refused_request_says_why_and_has_no_first_token(served):
     assert len(refused) == 1
     assert "deadline" in refused[0]["error"]
     assert "ttft_ms" not in refused[0]
+    assert refused[0]["wasted_bytes"] == refused[0]["bytes"] > 0
+
+
+@pytest.mark.parametrize(("has_text", "status"), [(True, "ok"), (False, "failed")])
+def test_a_damaged_chunk_is_waste_and_without_a_text_the_end_of_the_request(tmp_path, has_text, status):
+    stored = store_context(tmp_path)
+    path = tmp_path / chunk_name(stored.manifest.chunks[1].key, "raw")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with running_server(tmp_path) as server:
+        [result], _ = serve((prepare(stored, has_text=has_text), server.url), [0.0])
+
+    assert result["status"] == status
+    if status == "ok":
+        assert result["wasted_bytes"] == path.stat().st_size < result["bytes"]
+        assert result["levels"] == {"raw": 3, "recompute": 1}
+    else:
+        assert result["error"].startswith("StoreError: chunk 1 is not to be had as raw and cannot be recomputed: ")
+        assert result["wasted_bytes"] == result["bytes"]

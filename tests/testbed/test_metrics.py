@@ -124,7 +124,17 @@ def test_fairness_counts_what_each_got_of_its_objective_and_nothing_for_no_token
     assert summarize_method([row(100.0), row(900.0)])["fairness"] == 1.0
     assert summarize_method([row(1000.0), row(2000.0)])["fairness"] == pytest.approx(0.9)
     assert summarize_method([row(100.0), row(None, status="aborted")])["fairness"] == 0.5
-    assert summarize_method([row(None)])["fairness"] is None
+    assert summarize_method([row(None), row(None)])["fairness"] is None
+
+
+def test_requests_that_never_met_have_no_fairness():
+    assert summarize_method([row(100.0), row(2000.0, batch=1)])["fairness"] is None
+
+
+def test_waste_is_over_all_issued_requests_of_which_it_is_known():
+    failed = row(None, levels={}, bytes=90, wasted_bytes=90)
+    assert summarize_method([row(500.0, wasted_bytes=0), failed])["wasted_bytes_mean"] == 45
+    assert summarize_method([row(500.0)])["wasted_bytes_mean"] is None
 
 
 def test_goodput_is_over_the_time_of_serving_batch_by_batch():

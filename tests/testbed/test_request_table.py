@@ -58,7 +58,14 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_parquet_has_the_columns_of_the_csv_with_their_types_and_the_run_beside_them(tmp_path):
-    answered = {"score": 0.5, "reference_score": 1.0, "score_name": "f1", "answer": "Paris", "near_bytes": 7}
+    answered = {
+        "score": 0.5,
+        "reference_score": 1.0,
+        "score_name": "f1",
+        "answer": "Paris",
+        "near_bytes": 7,
+        "wasted_bytes": 5,
+    }
     served_so = {"oracle_ttft_ms": 800.0, "batch": 3, "sharing": "deadline", "arrival_s": 0.25, "ended_s": 1.25}
     rows = [*default_rows(), served(3, "text", 1000.0, **answered, **served_so)]
     write_parquet(tmp_path / "requests.parquet", rows, {"config": {"seed": 7}})
