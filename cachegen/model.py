@@ -279,6 +279,15 @@ def load_model(
     return LanguageModel(model.to(device).eval(), tokenizer, Path(name_or_path).name)
 
 
+def measuring_dtype() -> torch.dtype | None:
+    """In what to load a model whose predictions are compared: float32 on a CPU, None (its own) where a GPU serves it.
+
+    In 16 bits the rounding of a model's own arithmetic moves its predictions after any change of the cache, by more
+    than the finest encodings do.
+    """
+    return None if torch.cuda.is_available() else torch.float32
+
+
 def _native_dtype(device: str) -> torch.dtype:
     if device.startswith("cuda"):
         return torch.bfloat16
