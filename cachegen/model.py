@@ -260,7 +260,7 @@ def load_model(
     device : str, optional
         Default: ``cuda`` where there is one, else ``cpu``.
     dtype : torch.dtype, optional
-        Default: bfloat16 on CUDA and on CPUs that multiply it natively, else float32.
+        Default: :func:`serving_dtype`.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def load_model(
         Its cache is not one K and one V tensor a layer, alike in all layers.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or _native_dtype(device)
+    dtype = dtype or serving_dtype(device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
         model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
@@ -288,7 +288,8 @@ def measuring_dtype() -> torch.dtype | None:
     return None if torch.cuda.is_available() else torch.float32
 
 
-def _native_dtype(device: str) -> torch.dtype:
+def serving_dtype(device: str) -> torch.dtype:
+    """In what a model is loaded by default: bfloat16 on CUDA and on CPUs that multiply it natively, else float32."""
     if device.startswith("cuda"):
         return torch.bfloat16
     flags = Path("/proc/cpuinfo")

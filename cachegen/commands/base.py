@@ -39,7 +39,7 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         choices=("auto", "float32", "bfloat16", "float16"),
-        help="in what the model computes while it is measured; auto: as it serves (default: float32 on a CPU, or auto)",
+        help="in what the model computes while it is measured; auto: as it serves (default: float32, on a GPU auto)",
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from cachegen.benchmark.result_file import write_result
 from cachegen.benchmark.tables import comparison_tables, encoding_table
-from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
-from cachegen.commands.models import open_model, profile_of_model
+from cachegen.commands.base import add_dtype, add_model, add_overwrite, add_profile, check_output
+from cachegen.commands.models import as_it_serves, open_model_to_measure, profile_of_model
 from cachegen.commands.terminal import StepView, print_table
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import InvalidInputError, UnknownNameError
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk-tokens", type=int, default=512, metavar="N", help="of a chunk (default: %(default)s)")
     parser.add_argument("--json", dest="output", type=Path, metavar="OUT", required=True, help="file of the result")
     add_model(parser)
+    add_dtype(parser)
     add_profile(parser)
     add_overwrite(parser)
 
@@ -80,7 +81,7 @@ def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict
 
     text = read_text(options.text)
     environment = describe_environment(["python", "-m", "cachegen", *options.typed], _PACKAGES)
-    model = open_model(options.model)
+    model = open_model_to_measure(options.model, options.dtype)
     token_ids = model.tokenize(text)[: options.tokens + CHECK_CONTINUATION_TOKENS]
     if len(token_ids) <= CHECK_CONTINUATION_TOKENS:
         raise InvalidInputError(
@@ -91,7 +92,7 @@ def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict
         if len(token_ids) < options.tokens + CHECK_CONTINUATION_TOKENS:
             view.note(f"{options.text}: only {len(token_ids) - CHECK_CONTINUATION_TOKENS} tokens of context")
         profile = profile_of_model(
-            model,
+            as_it_serves(model, options.model),
             options.profile,
             lambda done, total: view.step("calibrate", done, total),
             transform=any(encoding.codec == TransformCodec.name for encoding in encodings),

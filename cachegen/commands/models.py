@@ -33,6 +33,13 @@ def open_model_to_measure(name_or_path: str | None, dtype: str | None) -> Langua
     return load_model(name_or_path or default_model_path(), dtype=wanted)
 
 
+def as_it_serves(measured: LanguageModel, name_or_path: str | None) -> LanguageModel:
+    """Load the same model as it serves, unless it is that already: fingerprints, and so profiles, tell types apart."""
+    from cachegen.model import serving_dtype
+
+    return measured if measured.dtype == serving_dtype(measured.device.type) else open_model(name_or_path)
+
+
 def profile_of_model(
     model: LanguageModel, path: Path | None, on_step: Callable[[int, int], None], *, transform: bool
 ) -> Profile:
