@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
-from cachegen.benchmark.curves import Curve, Point
+from cachegen.benchmark.curves import Curve, Point, compare_curves, mean_ratio
 from cachegen.benchmark.page import markdown, provenance
 from cachegen.benchmark.tables import TextTable
 
 # Harms at which sizes are compared, nats.
 _EQUAL_KL = (0.001, 0.003, 0.01, 0.03)
+_COMPARED_AT = 7
 _TITLES = {
     "cachegen": "The paper's codec with and without its ideas",
     "transform": "The transform codec, one idea after the other",
 }
+_HEADINGS = ("variant", "level", "bytes", "bits/element", "x fp16", "KL", "agreement", "perplexity")
 _HOW = """\
 Bytes are those of all containers of the context, everything in them counted. Tables and bases are a profile's; each
 variant has its own, fitted to the texts that `cachegen calibrate` uses by default, none of them the one measured here.
 KL, agreement and perplexity compare the predictions of the 255 tokens behind the context from the decoded cache with
 those from the model's own ([metrics.md](metrics.md)). Bits at equal KL lie between a variant's levels, interpolated
-linearly over the logarithm of KL; a dash stands where they do not reach so far."""
+linearly over the logarithm of KL; a dash stands where they do not reach so far. What a stage gains is the geometric
+mean, over the KLs that both have, of the bits of the stage before over its own: below 1 it does not pay."""
 
 
 def ablation_tables(result: dict[str, Any]) -> Iterator[TextTable]:
     """For each codec a table of sizes at equal harm, and one of all that was measured."""
     for codec, rows in result["ablations"].items():
         title = f"{_TITLES[codec]}, on {result['tokens']} tokens"
-        yield TextTable(f"{title}: bits per element at equal KL", ("variant", *_kl_headings()), _equal_harm(rows))
-        headings = ("variant", "level", "bytes", "bits/element", "x fp16", "KL", "agreement", "perplexity")
-        yield TextTable(f"{title}: every level", headings, [_cells(row) for row in rows])
+        curves = _curves(rows)
+        headings, cells = ("variant", *_kl_headings()), [[name, *_bits(curve)] for name, curve in curves.items()]
+        if codec == "transform":
+            headings = (*headings, "gain")
+            cells = [[*row, gain] for row, gain in zip(cells, _gains(list(curves.values())), strict=True)]
+        yield TextTable(f"{title}: bits per element at equal KL", headings, cells)
+        yield TextTable(f"{title}: every level", _HEADINGS, [_cells(row) for row in rows])
 
 
 def render_ablation(result: dict[str, Any]) -> str:
@@ -52,17 +60,23 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
         yield from markdown(table)
 
 
-def _kl_headings() -> list[str]:
-    return [f"at KL {kl}" for kl in _EQUAL_KL]
+def _kl_headings() -> tuple[str, ...]:
+    return tuple(f"at KL {kl}" for kl in _EQUAL_KL)
 
 
-def _equal_harm(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, Curve]:
     points: dict[str, list[Point]] = {}
     for row in rows:
         # default quantization has one level, which is no curve
         if row["level"] is not None:
             points.setdefault(row["variant"], []).append(Point(row["bits_per_element"], row["kl"]))
-    return [(variant, *_bits(Curve(measured))) for variant, measured in points.items()]
+    return {variant: Curve(measured) for variant, measured in points.items()}
+
+
+def _gains(curves: Sequence[Curve]) -> list[str]:
+    """How many times the bits of a stage the one before it takes."""
+    found = [compare_curves(curve, before, _COMPARED_AT) for before, curve in pairwise(curves)]
+    return ["", *(f"{mean_ratio(comparisons):.2f}" if comparisons else "–" for comparisons in found)]
 
 
 def _bits(curve: Curve) -> list[str]:

@@ -97,7 +97,7 @@ def _floor(dtype: str) -> str:
         )
     return (
         f"Predictions are computed in {dtype}: {moved}, so that no encoding shows less KL than that floor (about what "
-        "`quant8` shows in this run); `--dtype float32` shows what lies below it"
+        "`quant8` shows); `--dtype float32` shows what lies below it"
     )
 
 
