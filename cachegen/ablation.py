@@ -51,11 +51,11 @@ class AblationRow:
     Parameters
     ----------
     variant : str
-        What it has of the paper's ideas, or the name of a default quantization.
+        What it has of a codec's ideas, or the name of a default quantization.
     level : int or None
         0 the finest; None for a default quantization.
     num_bytes : int
-        Of all containers of the context, headers included. Tables are the profile's, as in the paper.
+        Of all containers of the context, headers included. Tables are the profile's.
     bits_per_element, ratio_fp16 : float
         The same, per element of the KV cache, and against 16 bits.
     kl, agreement, dppl : float
@@ -75,7 +75,7 @@ class AblationRow:
 def run_ablation(
     model: LanguageModel,
     texts: Sequence[str],
-    held_out_token_ids: Sequence[int],
+    held_out: HeldOutText,
     on_step: OnStep = lambda _done, _all: None,
 ) -> list[AblationRow]:
     """Calibrate every variant of the paper's codec and measure it at every level.
@@ -87,8 +87,8 @@ def run_ablation(
     model : LanguageModel
     texts : sequence of str
         To make the tables from, as for :func:`cachegen.calibrate`.
-    held_out_token_ids : sequence of int
-        A text that shares nothing with these, see :class:`cachegen.held_out.HeldOutText`.
+    held_out : HeldOutText
+        Of the same model, and of a text that shares nothing with these.
     on_step : callable
         Called with (steps done, steps in all); a step is a text that is run, or a row.
 
@@ -100,10 +100,9 @@ def run_ablation(
     Raises
     ------
     InvalidInputError
-        No text is as long as 128 tokens, or the held-out text leaves no context.
+        No text is as long as 128 tokens.
     """
     contexts = calibration_contexts(model, texts)
-    held_out = HeldOutText(model, held_out_token_ids)
     total = len(DEFAULT_QUANTIZATION) + len(VARIANTS) * (len(contexts) + len(LEVEL_MULTIPLIERS))
     rows = []
     done = 0
@@ -114,13 +113,14 @@ def run_ablation(
         on_step(done, total)
 
     for name in DEFAULT_QUANTIZATION:
-        rows.append(_measure(held_out, name, None, _default_quantization(name)))
+        rows.append(measure_variant(held_out, name, None, _default_quantization(name)))
         step()
     for switches in VARIANTS:
         variant = PaperVariant(switches)
         tables = calibrate_variant(model, variant, contexts, step)
         for level, level_tables in enumerate(tables):
-            rows.append(_measure(held_out, str(switches), level, _variant_round_trip(variant, level, level_tables)))
+            round_trip = _variant_round_trip(variant, level, level_tables)
+            rows.append(measure_variant(held_out, str(switches), level, round_trip))
             step()
     return rows
 
@@ -134,7 +134,7 @@ def calibrate_variant(
     anchors = np.zeros(size, dtype=np.uint32)
     others = [np.zeros(size, dtype=np.uint32) for _ in LEVEL_MULTIPLIERS]
     for token_ids in contexts:
-        for piece in _pieces(prefilled_kv(model, token_ids)):
+        for _, piece in calibration_pieces(prefilled_kv(model, token_ids)):
             x = as_rows(piece)
             # every token counted as an anchor, as for a profile
             backend.count(backend.quantize_anchors(x)[1], anchors)
@@ -145,12 +145,14 @@ def calibrate_variant(
     return [VariantTables(anchor_tables, variant.tables(counts)) for counts in others]
 
 
-def _pieces(kv: torch.Tensor) -> Iterator[torch.Tensor]:
+def calibration_pieces(kv: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """Place and tensor of each piece of a context that a profile's tables are counted on."""
     for first in range(0, kv.shape[2], CALIBRATION_CHUNK_TOKENS):
-        yield kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu()
+        yield first, kv[:, :, first : first + CALIBRATION_CHUNK_TOKENS].detach().cpu()
 
 
-def _measure(text: HeldOutText, variant: str, level: int | None, round_trip: RoundTrip) -> AblationRow:
+def measure_variant(text: HeldOutText, variant: str, level: int | None, round_trip: RoundTrip) -> AblationRow:
+    """Size and harm of a variant on a text, chunk by chunk."""
     decoded, num_bytes = [], 0
     for index, (first, end) in enumerate(text.spans):
         # an identity for the header's sake: no profile has these tables

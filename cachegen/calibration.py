@@ -18,7 +18,7 @@ from cachegen.sensitivity import measure_sensitivities
 CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128
 # Of the longest text, for measuring what noise does.
-_SENSITIVITY_TOKENS = 1024
+SENSITIVITY_TOKENS = 1024
 
 _WITHOUT_TRANSFORM = "this profile was made without it; calibrate and cached_profile take transform=True"
 
@@ -59,8 +59,8 @@ def calibrate(
         rotary = find_rotary(model)
     except UnsupportedModelError as error:
         return _calibrate_tables(model, contexts, str(error), on_text)
-    progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(_longest(model)) + model.shape.rows + 1)
-    own = sample_own_texts(model, _longest(model))
+    progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(longest_context(model)) + model.shape.rows + 1)
+    own = sample_own_texts(model, longest_context(model))
     progress.step()
     builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
     queries = QueryMoments(model, rotary)
@@ -68,7 +68,7 @@ def calibrate(
         with queries:
             builder.add(prefilled_kv(model, token_ids))
         progress.step()
-    longest = max(contexts, key=len)[:_SENSITIVITY_TOKENS]
+    longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)
     profile = builder.build(queries.key_metrics(), sensitivities)
     progress.step()
@@ -86,7 +86,7 @@ def _calibrate_tables(model: LanguageModel, contexts: Sequence[list[int]], refus
 
 def calibration_contexts(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of the texts that are long enough, each cut to what calibration uses; see :func:`calibrate`."""
-    tokenized = [model.tokenize(text)[: _longest(model)] for text in texts]
+    tokenized = [model.tokenize(text)[: longest_context(model)] for text in texts]
     contexts = [token_ids for token_ids in tokenized if len(token_ids) >= _SMALLEST_TEXT_TOKENS]
     if model.max_tokens is not None and model.max_tokens < _SMALLEST_TEXT_TOKENS:
         raise InvalidInputError(
@@ -107,7 +107,8 @@ def prefilled_kv(model: LanguageModel, token_ids: Sequence[int]) -> torch.Tensor
     return cache.chunk(0, len(token_ids))
 
 
-def _longest(model: LanguageModel) -> int:
+def longest_context(model: LanguageModel) -> int:
+    """Tokens of a text that calibration uses at most."""
     return min(CALIBRATION_TOKENS_PER_TEXT, model.max_tokens or CALIBRATION_TOKENS_PER_TEXT)
 
 

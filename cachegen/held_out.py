@@ -10,7 +10,7 @@ import torch
 from cachegen.chunking import KEY_BYTES, chunk_spans
 from cachegen.container import ChunkIdentity
 from cachegen.encoding import Encoding
-from cachegen.errors import InvalidInputError, QualityError
+from cachegen.errors import InvalidInputError, MismatchError, QualityError
 from cachegen.kv_cache import KVCache
 from cachegen.model import LanguageModel
 from cachegen.pipeline import check_encodable, decode_chunk, encode_chunk
@@ -101,9 +101,12 @@ class HeldOutText:
         return [self.cache.chunk(first, end) for first, end in self.spans]
 
     def identities(self, profile: Profile) -> list[ChunkIdentity]:
-        """Of each chunk. Nothing is stored under their keys, which are zeros."""
+        """Of each chunk, with keys of zeros, since nothing is stored under them.
+
+        The model is the one that the profile names: this one, perhaps in another type than it computes in here.
+        """
         return [
-            ChunkIdentity(self.model.fingerprint, profile.hash, bytes(KEY_BYTES), index, first)
+            ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(KEY_BYTES), index, first)
             for index, (first, _) in enumerate(self.spans)
         ]
 
@@ -150,9 +153,15 @@ def check_held_out(
     ------
     InvalidInputError
         The text is not longer than what follows the context.
+    MismatchError
+        The profile is of another model, or of this one in another type.
     UnsupportedModelError
         An encoding cannot code this model.
     """
+    if profile.model_fingerprint != model.fingerprint:
+        raise MismatchError(
+            f"the profile is of model {profile.model_fingerprint.hex()}; {model.name} is {model.fingerprint.hex()}"
+        )
     check_encodable(encodings, max(0, len(token_ids) - continuation_tokens(model.max_tokens)), profile)
     text = HeldOutText(model, token_ids)
     return [check_encoding(text, profile, encoding) for encoding in encodings]

@@ -263,7 +263,7 @@ def load_model(
     device : str, optional
         Default: ``cuda`` where there is one, else ``cpu``.
     dtype : torch.dtype, optional
-        Default: bfloat16 on CUDA and on CPUs that multiply it natively, else float32.
+        Default: :func:`serving_dtype`.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def load_model(
         Its cache is not one K and one V tensor a layer, alike in all layers.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or _native_dtype(device)
+    dtype = dtype or serving_dtype(device)
     try:
         # first, so that what fails behind it is known not to be a wrong name
         AutoConfig.from_pretrained(name_or_path)
@@ -298,7 +298,17 @@ def _load_tokenizer(name_or_path: str | Path) -> Any:
     return tokenizer
 
 
-def _native_dtype(device: str) -> torch.dtype:
+def measuring_dtype() -> torch.dtype | None:
+    """In what to load a model whose predictions are compared: float32 on a CPU, None (its own) where a GPU serves it.
+
+    In 16 bits the rounding of a model's own arithmetic moves its predictions after any change of the cache, by more
+    than the finest encodings do.
+    """
+    return None if torch.cuda.is_available() else torch.float32
+
+
+def serving_dtype(device: str) -> torch.dtype:
+    """In what a model is loaded by default: bfloat16 on CUDA and on CPUs that multiply it natively, else float32."""
     if device.startswith("cuda"):
         return torch.bfloat16
     flags = Path("/proc/cpuinfo")

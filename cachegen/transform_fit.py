@@ -29,7 +29,11 @@ F64 = npt.NDArray[np.float64]
 
 
 def fit_transform(
-    moments: TransformMoments, key_metrics: F32 | None = None, sensitivities: F32 | None = None
+    moments: TransformMoments,
+    key_metrics: F32 | None = None,
+    sensitivities: F32 | None = None,
+    *,
+    decorrelate: bool = True,
 ) -> TransformTables:
     """Parameters of the codec.
 
@@ -41,6 +45,8 @@ def fit_transform(
         Second moments of what queries see of the keys, see ``QueryMoments``; default: all alike.
     sensitivities : float32 array, ``(layers, 2)``, optional
         Harm of noise in one layer's K or V relative to its own size; default: all alike.
+    decorrelate : bool
+        Whether coefficients are those of a KLT. Only an ablation codes the channels themselves.
     """
     scales = _noise_scales(moments.sigmas(), sensitivities)
     roots = _key_roots(moments, key_metrics, scales[:, 0])
@@ -48,7 +54,8 @@ def fit_transform(
     bases, units = [], []
     for unit in moments.units:
         weights = _weights(moments, unit, roots, value_scales)
-        basis, energies = _basis(_congruent(moments.covariance(unit), weights), moments.num_tokens)
+        covariance = _congruent(moments.covariance(unit), weights)
+        basis, energies = _basis(covariance, moments.num_tokens) if decorrelate else _channels_by_energy(covariance)
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
@@ -67,6 +74,7 @@ def fit_transform(
         tuple(bases),
         np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),
+        moments.unit_channels,
     )
 
 
@@ -138,3 +146,9 @@ def _basis(covariance: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, F64
     shrunk = torch.lerp(covariance, torch.diag(torch.diagonal(covariance)), share)
     values, vectors = torch.linalg.eigh((shrunk + shrunk.T) / 2)
     return vectors.T.flip(0), values.flip(0).clamp_min(0).double().numpy()
+
+
+def _channels_by_energy(covariance: torch.Tensor) -> tuple[torch.Tensor, F64]:
+    """What ``_basis`` returns, of rows that pick one channel each."""
+    energies, order = torch.diagonal(covariance).clamp_min(0).sort(descending=True, stable=True)
+    return torch.eye(len(covariance))[order], energies.double().numpy()

@@ -8,7 +8,7 @@ import torch
 
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import Unit, units_of
+from cachegen.codecs.transform_tables import UNIT_CHANNELS, Unit, units_of
 from cachegen.kv import KVShape
 
 # Tokens kept to count symbols on, spread over all contexts: 140 MB for a model of 11,520 elements a token.
@@ -38,11 +38,13 @@ class TransformMoments:
         The model's.
     rotary : Rotary
         How its keys turn.
+    unit_channels : int
+        As for :func:`units_of`.
     """
 
-    def __init__(self, shape: KVShape, rotary: Rotary) -> None:
-        self.shape, self.rotary = shape, rotary
-        self.units = units_of(shape)
+    def __init__(self, shape: KVShape, rotary: Rotary, unit_channels: int = UNIT_CHANNELS) -> None:
+        self.shape, self.rotary, self.unit_channels = shape, rotary, unit_channels
+        self.units = units_of(shape, unit_channels)
         self.num_tokens = 0
         self._shift: torch.Tensor | None = None
         self._sums = torch.zeros(2, shape.num_layers * shape.channels, dtype=torch.float64)

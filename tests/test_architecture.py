@@ -34,7 +34,7 @@ LAYERS = [
     {"calibration", "held_out"},
     {"load_run", "index_fetch", "load_costs"},
     {"loader"},
-    {"measure", "api", "benchmark", "ablation"},
+    {"measure", "api", "benchmark", "ablation", "transform_ablation", "ablation_page"},
     {"commands"},
     {"cli"},
     {"__init__", "__main__"},

@@ -75,7 +75,7 @@ def run_bench(
         "tokens": text.cache.num_tokens,
         "chunk_tokens": chunk_tokens,
         "elements": text.num_elements,
-        "model_info": _model_info(model),
+        "model_info": model_info(model),
         "profile_hash": profile.hash.hex(),
         "threads": torch.get_num_threads(),
         "rows": [row.to_json() for row in rows],
@@ -106,7 +106,8 @@ def _prefill_s(text: HeldOutText) -> float:
     return timed(prefill, _PREFILL_REPEATS)[1]
 
 
-def _model_info(model: LanguageModel) -> dict[str, Any]:
+def model_info(model: LanguageModel) -> dict[str, Any]:
+    """What a result says of the model that it was measured with."""
     return {
         "fingerprint": model.fingerprint.hex(),
         "dtype": str(model.dtype).removeprefix("torch."),

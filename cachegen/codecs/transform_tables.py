@@ -40,10 +40,13 @@ class Unit:
         return self.end_channel - self.first_channel
 
 
-def units_of(shape: KVShape) -> tuple[Unit, ...]:
-    """Units of a model, those of K first: as equal as whole heads allow."""
+def units_of(shape: KVShape, unit_channels: int = UNIT_CHANNELS) -> tuple[Unit, ...]:
+    """Units of a model, those of K first: as equal as whole heads allow.
+
+    Only an ablation has other ``unit_channels``.
+    """
     heads = shape.num_layers * shape.num_kv_heads
-    count = -(-heads // max(1, UNIT_CHANNELS // shape.head_dim))
+    count = -(-heads // max(1, unit_channels // shape.head_dim))
     edges = [heads * i // count * shape.head_dim for i in range(count + 1)]
     return tuple(Unit(half * count + i, bool(half), edges[i], edges[i + 1]) for half in range(2) for i in range(count))
 
@@ -87,6 +90,8 @@ class TransformTables:
         Coefficients that are coded at each step of the grid; those behind are dead.
     tables : tuple of FrequencyTables
         For each step one row, whose channels are the coefficients of all units in order.
+    unit_channels : int
+        As for :func:`units_of`; a profile's file has no place for another than ``UNIT_CHANNELS``.
 
     Raises
     ------
@@ -102,6 +107,7 @@ class TransformTables:
     bases: tuple[npt.NDArray[np.float16], ...]
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
+    unit_channels: int = UNIT_CHANNELS
     _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
     _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
 
@@ -152,7 +158,7 @@ class TransformTables:
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """Units of the model."""
-        return units_of(self.shape)
+        return units_of(self.shape, self.unit_channels)
 
     @cached_property
     def inverse_key_roots(self) -> torch.Tensor:

@@ -35,6 +35,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="PATH", help="folder or hub name of a model (default: the one of prepare)")
 
 
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """In what the model computes whose predictions are compared."""
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="in what the model computes while it is measured; auto: as it serves (default: float32, on a GPU auto)",
+    )
+
+
 def add_profile(parser: argparse.ArgumentParser) -> None:
     """Which profile."""
     parser.add_argument(

@@ -11,8 +11,8 @@ from typing import Any
 
 from cachegen.benchmark.result_file import read_result, write_result
 from cachegen.benchmark.tables import comparison_tables, encoding_table, missing_figures
-from cachegen.commands.base import add_model, add_overwrite, add_profile, check_output
-from cachegen.commands.models import open_model, profile_of_model
+from cachegen.commands.base import add_dtype, add_model, add_overwrite, add_profile, check_output
+from cachegen.commands.models import as_it_serves, open_model_to_measure, profile_of_model
 from cachegen.commands.terminal import StepView, print_table
 from cachegen.commands.texts import held_out_tokens
 from cachegen.encoding import ENCODINGS, Encoding
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk-tokens", type=int, default=512, metavar="N", help="of a chunk (default: %(default)s)")
     parser.add_argument("--json", dest="output", type=Path, metavar="OUT", required=True, help="file of the result")
     add_model(parser)
+    add_dtype(parser)
     add_profile(parser)
     add_overwrite(parser)
 
@@ -82,11 +83,11 @@ def _measure(options: argparse.Namespace, encodings: Sequence[Encoding]) -> dict
     from cachegen.codecs.transform import TransformCodec
 
     environment = describe_environment(["python", "-m", "cachegen", *options.typed], _PACKAGES)
-    model = open_model(options.model)
+    model = open_model_to_measure(options.model, options.dtype)
     with StepView() as view:
         token_ids = held_out_tokens(model, options.text, options.tokens, view.note)
         profile = profile_of_model(
-            model,
+            as_it_serves(model, options.model),
             options.profile,
             lambda done, total: view.step("calibrate", done, total),
             transform=any(encoding.codec == TransformCodec.name for encoding in encodings),

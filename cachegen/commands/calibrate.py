@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachegen.calibration_texts import calibration_texts
-from cachegen.commands.base import add_model, add_overwrite, check_output
-from cachegen.commands.models import open_model
+from cachegen.commands.base import add_dtype, add_model, add_overwrite, check_output
+from cachegen.commands.models import as_it_serves, open_model_to_measure
 from cachegen.commands.terminal import StepView, print_table
 from cachegen.commands.texts import CHARACTERS_PER_TOKEN
 from cachegen.encoding import ENCODINGS, Encoding
@@ -35,6 +36,7 @@ _HELD_OUT_TOKENS = 2048
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
     add_model(parser)
+    add_dtype(parser)
     parser.add_argument("--texts", type=Path, nargs="+", metavar="FILE", help="texts of mixed kinds")
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="PROFILE", help="safetensors file")
     parser.add_argument(
@@ -58,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
     max_characters = CALIBRATION_TOKENS_PER_TEXT * CHARACTERS_PER_TOKEN
     texts = [read_text(path, max_characters) for path in options.texts] if options.texts else calibration_texts()
     unseen = read_text(options.held_out, max_characters) if options.held_out else held_out_text()[:max_characters]
-    model = open_model(options.model)
+    model = open_model_to_measure(options.model, options.dtype)
+    # the profile is for those who load the model as it serves, whatever it is measured in
+    served = as_it_serves(model, options.model).fingerprint
     with StepView() as view:
         profile = calibrate(
             model,
@@ -66,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
             lambda done, total: view.step("calibrate", done, total),
             transform=options.transform,
         )
+    profile = replace(profile, model_fingerprint=served)
     save_profile(profile, options.output)
     _report(profile, options.output)
     _check(model, profile, unseen)

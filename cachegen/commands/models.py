@@ -15,11 +15,29 @@ if TYPE_CHECKING:
 
 
 def open_model(name_or_path: str | None) -> LanguageModel:
-    """Load a model, the default one where none is named."""
+    """Load a model as it serves, the default one where none is named."""
     from cachegen.default_model import default_model_path
     from cachegen.model import load_model
 
     return load_model(name_or_path or default_model_path())
+
+
+def open_model_to_measure(name_or_path: str | None, dtype: str | None) -> LanguageModel:
+    """Load a model in what ``--dtype`` says, the default one where none is named."""
+    import torch
+
+    from cachegen.default_model import default_model_path
+    from cachegen.model import load_model, measuring_dtype
+
+    wanted = measuring_dtype() if dtype is None else None if dtype == "auto" else getattr(torch, dtype)
+    return load_model(name_or_path or default_model_path(), dtype=wanted)
+
+
+def as_it_serves(measured: LanguageModel, name_or_path: str | None) -> LanguageModel:
+    """Load the same model as it serves, unless it is that already: fingerprints, and so profiles, tell types apart."""
+    from cachegen.model import serving_dtype
+
+    return measured if measured.dtype == serving_dtype(measured.device.type) else open_model(name_or_path)
 
 
 def profile_of_model(

@@ -10,6 +10,7 @@ from cachegen.ablation import VARIANTS, run_ablation
 from cachegen.codecs.cachegen import CachegenCodec, as_rows
 from cachegen.codecs.paper_variant import PaperSwitches, PaperVariant, VariantTables
 from cachegen.errors import InvalidInputError
+from cachegen.held_out import HeldOutText
 from cachegen.kernels import anchor, get_backend
 from cachegen.kernels.tables import ALPHABET
 from cachegen.kv import layout_of
@@ -125,7 +126,8 @@ def model():
 def test_ablation_measures_every_variant_at_every_level(model):
     texts = [" ".join(map(str, random_tokens(130, seed))) for seed in (1, 2)]
     steps = []
-    rows = run_ablation(model, texts, random_tokens(320, seed=3), lambda done, total: steps.append((done, total)))
+    held_out = HeldOutText(model, random_tokens(320, seed=3))
+    rows = run_ablation(model, texts, held_out, lambda done, total: steps.append((done, total)))
     by_variant = {str(switches): [row for row in rows if row.variant == str(switches)] for switches in VARIANTS}
 
     assert [row.variant for row in rows[:3]] == ["quant8", "quant4", "quant3"]
@@ -147,4 +149,4 @@ def test_ablation_measures_every_variant_at_every_level(model):
 
 def test_ablation_needs_texts_that_are_long_enough(model):
     with pytest.raises(InvalidInputError, match="a text of 128 tokens"):
-        run_ablation(model, ["5 5 5"], random_tokens(320))
+        run_ablation(model, ["5 5 5"], HeldOutText(model, random_tokens(320)))

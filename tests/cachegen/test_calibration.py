@@ -9,6 +9,7 @@ from cachegen import (
     Encoding,
     InvalidInputError,
     LanguageModel,
+    MismatchError,
     UnsupportedModelError,
     cached_profile,
     calculate_kv,
@@ -121,6 +122,13 @@ def test_held_out_check_counts_bytes_and_harm_of_each_encoding(model):
     assert rows[2].num_bytes < rows[1].num_bytes < rows[0].num_bytes / 4
     assert rows[1].kl <= rows[2].kl < 0.1
     assert rows[2].ratio_fp16 == pytest.approx(16 / rows[2].bits_per_element)
+
+
+def test_a_check_with_the_profile_of_another_model_is_refused(model):
+    profile = calibrate(model, calibration_texts()[:1])
+    other = tiny_llama(layers=1, seed=5)
+    with pytest.raises(MismatchError, match=f"of model {profile.model_fingerprint.hex()}; "):
+        check_held_out(other, profile, [1] * 300, [Encoding("cachegen", 1)])
 
 
 def test_held_out_text_must_leave_a_context(model):

@@ -2,13 +2,16 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from cachegen import ENCODINGS
+from cachegen import ENCODINGS, load_model, load_profile, save_profile
 from cachegen.benchmark import peak_memory
 from cachegen.benchmark.__main__ import main as make_page
+from cachegen.benchmark.page import render_page
 from cachegen.benchmark.result_file import write_result
 from cachegen.cli import main
 from cachegen.commands.bench import select_encodings
@@ -51,6 +54,8 @@ def test_the_result_has_the_documented_fields(result):
     }
     assert [name for name in sorted(fields) if f"`{name}`" not in described] == []
     assert result["command"][:4] == ["python", "-m", "cachegen", "bench"]
+    on_gpu = result["model_info"]["device"].startswith("cuda")
+    assert result["model_info"]["dtype"] == ("bfloat16" if on_gpu else "float32")
 
 
 def test_figures_of_a_row_agree_with_each_other(result):
@@ -93,6 +98,33 @@ def test_the_page_and_its_picture_are_made_of_the_result_alone(result, tmp_path)
     picture = (tmp_path / "docs/img/rate-distortion.svg").read_text(encoding="utf-8")
     assert all(f">{name}<" in picture for name in ("cachegen", "transform", "fp8 e4m3"))
     assert ">raw<" not in picture  # it has no KL
+
+
+@pytest.fixture
+def serving_in_bfloat16(monkeypatch):
+    """A machine whose models serve in bfloat16."""
+    monkeypatch.setattr("cachegen.model.serving_dtype", lambda _device: torch.bfloat16)
+
+
+def test_one_profile_is_measured_in_any_dtype_and_sizes_are_of_its_elements(
+    model_files, serving_in_bfloat16, text_file, tmp_path
+):
+    profile = tmp_path / "p.safetensors"
+    save_profile(replace(model_files.profile, model_fingerprint=load_model(model_files.folder).fingerprint), profile)
+    files = ["--text", str(text_file), "--model", str(model_files.folder), "--profile", str(profile)]
+    transform_bytes = []
+    for dtype, bits, said in (("float32", 32, "float32: in 16 bits"), ("auto", 16, "bfloat16: the rounding")):
+        output = tmp_path / dtype
+        assert main(["bench", *files, "--codecs", "raw,transform-0", "--dtype", dtype, "--json", str(output)]) == 0
+        result = json.loads(output.read_text(encoding="utf-8"))
+        raw, transform = result["rows"]
+        assert raw["bits_per_element"] == pytest.approx(bits, rel=0.02)
+        assert raw["ratio_fp16"] == pytest.approx(16 / bits, rel=0.02)
+        assert result["profile_hash"] == load_profile(profile).hash.hex()
+        assert f"Predictions are computed in {said}" in render_page(result, "picture.svg")
+        transform_bytes.append(transform["bytes"])
+    # nothing in its containers has the elements' size, not even the exact tokens
+    assert transform_bytes[0] == pytest.approx(transform_bytes[1], rel=0.01)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "no json"])

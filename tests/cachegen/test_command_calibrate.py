@@ -3,12 +3,22 @@
 import copy
 
 import pytest
+import torch
 from families import network_of, save_tiny_model
 
 import cachegen.own_text
-from cachegen import ENCODINGS, LanguageModel, calibration_texts, load_profile
+from cachegen import (
+    ENCODINGS,
+    LanguageModel,
+    calculate_kv,
+    calibration_texts,
+    load_model,
+    load_profile,
+    store_kv,
+)
 from cachegen.cli import main
 from cachegen.codecs import CODECS
+from cachegen.commands import calibrate as calibrate_command
 from cachegen.commands.calibrate import _warn
 from cachegen.encoding import Encoding
 from cachegen.held_out import HeldOutRow
@@ -41,6 +51,23 @@ def test_every_level_of_every_codec_with_tables_is_checked_on_unseen_text(model_
     bits = [float(rows[f"transform-{level}"][0]) for level in (0, 7)]
     assert kl[0] <= kl[1]
     assert bits[0] > bits[1]
+
+
+def test_a_profile_measured_in_float32_serves_the_model_in_its_own_dtype(texts, model_files, tmp_path, monkeypatch):
+    monkeypatch.setattr("cachegen.model.serving_dtype", lambda _device: torch.bfloat16)
+    seen = []
+    monkeypatch.setattr(calibrate_command, "_check", lambda model, profile, _text: seen.append((model, profile)))
+    output = tmp_path / "profile.safetensors"
+    files = ["--model", str(model_files.folder), "-o", str(output), "--texts", *texts]
+    assert main(["calibrate", "--no-transform", "--dtype", "float32", *files]) == 0
+
+    [(model, checked)] = seen
+    served, profile = load_model(model_files.folder), load_profile(output)
+    assert (model.dtype, served.dtype) == (torch.float32, torch.bfloat16)
+    assert profile.model_fingerprint == served.fingerprint != model.fingerprint
+    assert checked.hash == profile.hash
+    kv = calculate_kv(served, "All work and no play.")
+    assert store_kv(str(tmp_path / "store"), served, kv, ["cachegen-1"], profile)
 
 
 def row(kl):

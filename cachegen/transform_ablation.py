@@ -1,0 +1,197 @@
+"""The stages of the ``transform`` codec: what each of its ideas is worth, in bytes and in harm.
+
+Each stage is the codec itself with a profile that was fitted without the ideas of the later ones, so that its
+containers are real and decode with the code that decodes all. All stages see the same texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cachegen.ablation import AblationRow, OnStep, RoundTrip, calibration_pieces, measure_variant
+from cachegen.calibration import SENSITIVITY_TOKENS, calibration_contexts, longest_context, prefilled_kv
+from cachegen.codecs.base import CodecTables
+from cachegen.codecs.frequencies import build_tables
+from cachegen.codecs.rotary import Rotary
+from cachegen.codecs.transform import TransformCodec
+from cachegen.codecs.transform_tables import UNIT_CHANNELS, TransformTables, units_of
+from cachegen.container import ChunkIdentity, pack, unpack
+from cachegen.encoding import Encoding
+from cachegen.held_out import HeldOutText
+from cachegen.kernels.tables import ALPHABET
+from cachegen.kernels.uniform import LEVEL_PLACES
+from cachegen.kv import KVShape, layout_of
+from cachegen.model import LanguageModel
+from cachegen.model_probe import find_rotary
+from cachegen.own_text import num_own_texts, sample_own_texts
+from cachegen.query_moments import QueryMoments
+from cachegen.sensitivity import measure_sensitivities
+from cachegen.transform_fit import fit_transform
+from cachegen.transform_moments import TransformMoments
+
+# Layers that one basis spans in the stages between one layer and as many as a unit takes.
+_GROUP_LAYERS = (5, 10, 15)
+
+
+@dataclass(frozen=True)
+class TransformStage:
+    """The codec with some of its ideas.
+
+    Parameters
+    ----------
+    name : str
+        What it adds to the stage before.
+    unit_channels : int
+        Channels that one basis spans at most.
+    decorrelate, sensitivities, key_metric : bool
+        Whether there is a KLT; whether steps go by what noise in a layer does; whether keys are weighted by what
+        queries see of them.
+    token_steps : bool
+        Whether steps go by the distance to the context's end.
+    """
+
+    name: str
+    unit_channels: int
+    decorrelate: bool = True
+    sensitivities: bool = False
+    key_metric: bool = False
+    token_steps: bool = False
+
+
+def stages_of(shape: KVShape) -> list[TransformStage]:
+    """Stages for a model, the last one the whole codec; groups of layers as far as a unit takes them."""
+    one_layer = min(shape.channels, UNIT_CHANNELS)
+    first = TransformStage("no transform, a step a layer", one_layer, decorrelate=False)
+    stages = [
+        first,
+        replace(first, name="+ KLT across the KV heads of a layer", decorrelate=True),
+        replace(first, name="+ steps by measured sensitivity", decorrelate=True, sensitivities=True),
+        TransformStage("+ key metric of query moments", one_layer, sensitivities=True, key_metric=True),
+    ]
+    grouped = [layers * shape.channels for layers in _GROUP_LAYERS if layers * shape.channels < UNIT_CHANNELS]
+    seen = units_of(shape, one_layer)
+    for unit_channels in (*grouped, UNIT_CHANNELS):
+        units = units_of(shape, unit_channels)
+        if len(units) < len(seen):
+            layers = max(unit.channels for unit in units) / shape.channels
+            stages.append(replace(stages[-1], name=f"+ KLT across {layers:g} layers", unit_channels=unit_channels))
+            seen = units
+    return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
+
+
+def run_transform_ablation(
+    model: LanguageModel,
+    texts: Sequence[str],
+    held_out: HeldOutText,
+    on_step: OnStep = lambda _done, _all: None,
+) -> list[AblationRow]:
+    """Fit every stage of the codec and measure it at every level.
+
+    Memory holds second moments and a sample for each size of group, see ``TransformMoments``: four for most models.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        To fit to, as for :func:`cachegen.calibrate`; the model's own texts are added as there.
+    held_out : HeldOutText
+        Of the same model, and of a text that shares nothing with these.
+    on_step : callable
+        Called with (steps done, steps in all).
+
+    Returns
+    -------
+    list of AblationRow
+        Stage after stage, each from the finest level on.
+
+    Raises
+    ------
+    InvalidInputError
+        No text is as long as 128 tokens.
+    UnsupportedModelError
+        The model's keys turn in no known way.
+    """
+    contexts, rotary = calibration_contexts(model, texts), find_rotary(model)
+    stages = stages_of(model.shape)
+    num_contexts = len(contexts) + num_own_texts(longest_context(model))
+    total = num_contexts + model.shape.rows + len(stages) * len(LEVEL_PLACES)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        on_step(done, total)
+
+    evidence = gather_evidence(model, contexts, rotary, {stage.unit_channels for stage in stages}, step)
+    rows = []
+    fitted: TransformTables | None = None
+    for stage in stages:
+        # steps by token are the encoder's: the profile is that of the stage before
+        if fitted is None or not stage.token_steps:
+            fitted = evidence.fit(stage)
+        for level in range(len(LEVEL_PLACES)):
+            round_trip = _round_trip(fitted, level, held_out.cache.num_tokens if stage.token_steps else None)
+            rows.append(measure_variant(held_out, stage.name, level, round_trip))
+            step()
+    return rows
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What stages are fitted to: moments for each size of unit, and what errors do to the model."""
+
+    moments: dict[int, TransformMoments]
+    key_metrics: npt.NDArray[np.float32] | None
+    sensitivities: npt.NDArray[np.float32]
+
+    def fit(self, stage: TransformStage) -> TransformTables:
+        """Parameters of the codec at a stage."""
+        return fit_transform(
+            self.moments[stage.unit_channels],
+            self.key_metrics if stage.key_metric else None,
+            self.sensitivities if stage.sensitivities else None,
+            decorrelate=stage.decorrelate,
+        )
+
+
+def gather_evidence(
+    model: LanguageModel,
+    contexts: Sequence[list[int]],
+    rotary: Rotary,
+    unit_channels: set[int],
+    step: Callable[[], None],
+) -> Evidence:
+    """Run the texts as :func:`cachegen.calibrate` does; ``step`` is called after each, and for each layer's K and V."""
+    moments = {channels: TransformMoments(model.shape, rotary, channels) for channels in unit_channels}
+    queries = QueryMoments(model, rotary)
+    for token_ids in (*contexts, *sample_own_texts(model, longest_context(model))):
+        with queries:
+            kv = prefilled_kv(model, token_ids)
+        for first, piece in calibration_pieces(kv):
+            for each in moments.values():
+                each.add(piece, first)
+        step()
+    longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
+    sigmas = moments[max(moments)].sigmas()
+    return Evidence(moments, queries.key_metrics(), measure_sensitivities(model, longest, sigmas, step))
+
+
+def _round_trip(transform: TransformTables, level: int, context_tokens: int | None) -> RoundTrip:
+    """Encode and decode a chunk; of a context of so many tokens, so that its steps go by token, or by level alone."""
+    # the codec reads no other's tables
+    tables = CodecTables(build_tables(np.zeros((1, 1, ALPHABET), dtype=np.uint32)), (), transform)
+    codec = TransformCodec("numba")
+
+    def round_trip(kv: torch.Tensor, identity: ChunkIdentity) -> tuple[torch.Tensor, int]:
+        first = identity.first_token
+        behind = None if context_tokens is None else context_tokens - first - kv.shape[2]
+        sections = codec.encode(kv, level, tables, first, behind)
+        data = pack(Encoding(codec.name, level), layout_of(kv), identity, sections)
+        container = unpack(data)
+        return codec.decode(container.sections, container.layout, level, tables, first), len(data)
+
+    return round_trip
