@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cachegen.errors import InvalidInputError
+
 
 class EventLog(Protocol):
     """Takes what happens during a load, as it happens; called from one thread at a time."""
@@ -26,11 +28,21 @@ class LoadLimits:
     patience_s : float
         How long the store may be silent, and how long after the deadline it is waited for unless it is still sooner
         than recomputing. Then what is missing is recomputed, whatever the controller says. Infinite: never.
+
+    Raises
+    ------
+    InvalidInputError
+        One of them is not positive.
     """
 
     in_flight: int = 8
     undecoded: int = 3
     patience_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("in_flight", "undecoded", "patience_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidInputError(f"{name} is {getattr(self, name)}, must be positive")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Serves batches of requests on the inference host: at their arrivals, over kept connections, on one host of loads."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from cachegen import (
     LinkKnowledge,
     LoadedContext,
     LoadHost,
+    LoadLimits,
     Source,
     Stage,
     StageClock,
@@ -93,6 +95,9 @@ class BatchService:
         self._method = make_method(message["method"])
         self._store, near_url = sources.source(message["store_url"]), message["near_url"]
         self._near = None if near_url is None else sources.source(near_url)
+        # a level that is fixed is measured to its end, however late, unless it is faults that are looked at
+        measured = self._method.controller.startswith("fixed:") and not message["faults"]
+        self._limits = LoadLimits(patience_s=math.inf) if measured else LoadLimits()
         self._host = LoadHost(message["sharing"], admission=message["admission"])
         self._results: list[dict[str, Any]] = [{} for _ in message["requests"]]
         # compared with the uncompressed ones when nobody waits for a first token any more
@@ -174,7 +179,7 @@ class BatchService:
             self._answer("event", **named, event=event, t_s=clock.elapsed_s(), **fields)
 
         loader = ContextLoader(
-            prepared.model, prepared.profile, source, prepared.costs_of(stored), log, host=self._host
+            prepared.model, prepared.profile, source, prepared.costs_of(stored), log, self._limits, self._host
         )
         loaded = await loader.load(
             stored.key,

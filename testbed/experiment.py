@@ -174,6 +174,7 @@ class Experiment:
             "timeout_s": self._config.request_timeout_s,
             "store_url": store_url,
             "tokens_at_gpu": self._config.tokens_at_gpu,
+            "faults": bool(self._config.faults),
             "near_url": None if self._near is None else self._near.url,
         }
 

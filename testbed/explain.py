@@ -11,6 +11,8 @@ _STAGE_WORDS = {
     "question_prefill": "prefill of the question",
 }
 _RECOMPUTE = "recompute"
+# Methods of its controller; others leave time to spare, or choose nothing.
+_BY_THE_PAPERS_RULE = {"cachegen", "cachegen-repo", "transform"}
 _LATE_BY_DESIGN = (
     "It fills the time up to the SLO with the finest level that the last chunk's throughput allows, so a chunk that "
     "comes slower than the one before makes it late."
@@ -34,9 +36,8 @@ def explain_method(name: str, figures: dict[str, Any], slo_ms: float) -> str:
         sentences += [_largest_stages(figures), *_limits(figures, slo_ms)]
         if len(figures["levels"]) > 1:
             sentences.append(f"Its chunks: {_chunks(figures['levels'])}.")
-            # the paper's rule; others leave time to spare
-            controller = name.partition("@")[0].partition(":")[0]
-            if figures["violations"] and not controller.endswith(("-meet", "-oracle")):
+            method = name.partition("@")[0]
+            if figures["violations"] and method.rpartition("+")[2] in _BY_THE_PAPERS_RULE:
                 sentences.append(_LATE_BY_DESIGN)
     return " ".join(sentences)
 

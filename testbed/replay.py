@@ -82,6 +82,10 @@ class LinkReplay:
         self._running.resume()
 
 
+# Between waking up and the first frame at the new rate, about: a step is begun so much sooner.
+_SETTING_S = 0.00025
+
+
 class _Run(threading.Thread):
     def __init__(self, link: AdjustableLink, trace: Trace, offset_s: float, origin_s: float) -> None:
         super().__init__(name="link replay", daemon=True)
@@ -118,7 +122,7 @@ class _Run(threading.Thread):
         delay_ms = None
         for step in self._trace.steps(self._offset_s):
             planned_s = self._origin_s + step.start_s
-            if self._stopping.wait(max(0.0, planned_s - time.monotonic())):
+            if self._stopping.wait(max(0.0, planned_s - _SETTING_S - time.monotonic())):
                 return
             with self._setting:
                 self._wanted = step.rate_mbps, step.delay_ms

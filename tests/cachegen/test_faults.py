@@ -1,7 +1,5 @@
 """Whatever breaks, and whenever: the right tokens, within bounds, and the log says what happened."""
 
-import asyncio
-import json
 import os
 import random
 import re
@@ -10,11 +8,21 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from faulty_load import (
+    METHODS,
+    PATIENCE_S,
+    SLO_S,
+    SLOW_BYTES_PER_S,
+    check,
+    flip,
+    load,
+    objects,
+    said,
+)
 from faulty_server import FaultyServer
 from slow_link import SlowLink
 from stored_context import LADDER, store_context
@@ -22,36 +30,15 @@ from tiny_models import random_tokens, tiny_llama
 
 from bench.clean_assembly import CleanContext
 from cachegen import (
-    ContextLoader,
-    HttpSource,
     InvalidInputError,
-    LoadCosts,
     LoadLimits,
     MismatchError,
     ProfileBuilder,
-    RecomputeCost,
-    StageClock,
     StoreUnavailableError,
     get_kv,
-    make_controller,
     store_kv,
 )
-from cachegen.errors import FormatError, ObjectNotFoundError, StoreError
-from cachegen.manifest import chunk_name, manifest_name, tokens_name
-
-METHODS = {
-    "text": ("text", []),
-    "fixed": ("fixed:raw", ["raw"]),
-    "paper": ("paper", LADDER),
-    "meet": ("meet", LADDER),
-}
-# so that recomputing takes too long for the paper's controller, and the store is what there is
-COSTS = LoadCosts(RecomputeCost(0.4, 0.0, 0.0), reserve_s=0.0)
-NO_TEXT = LoadCosts(RecomputeCost(1e9, 0.0, 0.0), reserve_s=0.0)
-PATIENCE_S, SILENCE_S, SLO_S = 1.5, 1.0, 1.5
-QUESTION = random_tokens(4, seed=3)
-# a context takes about a second, so that a fault can hit any part of a load
-SLOW_BYTES_PER_S = 40_000
+from cachegen.manifest import chunk_name
 
 
 @pytest.fixture(scope="module")
@@ -69,64 +56,6 @@ def fresh(stored, tmp_path):
 @pytest.fixture(scope="module")
 def clean(stored):
     return CleanContext(stored.model, stored.profile, stored.cache, stored.manifest)
-
-
-def load(
-    stored,
-    url,
-    method,
-    token_ids=None,
-    slo_s=SLO_S,
-    patience_s=PATIENCE_S,
-    costs=COSTS,
-    silence_s=SILENCE_S,
-    on_event=None,
-):
-    """Load over HTTP; return the loaded context and the events."""
-    events = []
-
-    def log(event, **fields):
-        events.append((event, fields))
-        if on_event is not None:
-            on_event(event)
-
-    async def run():
-        source = HttpSource(url, silence_s)
-        loader = ContextLoader(
-            stored.model,
-            stored.profile,
-            source,
-            costs,
-            log,
-            LoadLimits(patience_s=patience_s),
-        )
-        spec, encodings = METHODS[method]
-        try:
-            return await loader.load(
-                stored.manifest.context_key,
-                make_controller(spec, encodings),
-                encodings,
-                slo_s,
-                StageClock(time.monotonic()),
-                token_ids=token_ids,
-            )
-        finally:
-            await source.close()
-
-    return asyncio.run(run()), events
-
-
-def check(stored, clean, loaded):
-    """The cache is bit for bit that of the clean run at the same levels, and so are the tokens that follow."""
-    expected = clean.assemble(loaded.chunk_sources)
-    assert loaded.cache.token_ids == stored.cache.token_ids
-    assert torch.equal(loaded.cache.chunk(0, 56), expected.chunk(0, 56))
-    answer = stored.model.generate(loaded.cache, QUESTION, max_new_tokens=8, do_sample=False)
-    assert answer == clean.answer(loaded.chunk_sources, QUESTION, 8)
-
-
-def said(events, *kinds):
-    return [fields for event, fields in events if event in kinds]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -245,129 +174,6 @@ def test_with_the_tokens_a_dead_store_ends_in_recomputing(stored, clean, method)
 def test_tokens_of_another_context_are_refused(stored):
     with FaultyServer(stored.root) as server, pytest.raises(InvalidInputError, match="56 token_ids"):
         load(stored, server.url, "fixed", random_tokens(56, seed=9))
-
-
-def rewritten(old, new):
-    return lambda data: data.replace(old, new)
-
-
-BAD_MANIFESTS = {
-    "gone": (None, "no such object"),
-    "of no bytes": (lambda data: b"", "manifest"),
-    "cut off": (lambda data: data[: len(data) // 3], "manifest"),
-    "of another profile": (rewritten(b'"profile_hash":"', b'"profile_hash":"0000'), "profile_hash|profile hash"),
-    "of another model": (lambda data: data.replace(model_field(data), bytes(16).hex().encode()), "model fingerprint"),
-    "of other chunks": (rewritten(b'"chunk_tokens":16', b'"chunk_tokens":14'), "num_tokens must be 14"),
-}
-
-
-def model_field(manifest):
-    return json.loads(manifest)["model_fingerprint"].encode()
-
-
-@pytest.mark.parametrize("damage", BAD_MANIFESTS)
-@pytest.mark.parametrize("method", ["fixed", "meet"])
-def test_with_a_bad_manifest_the_key_proves_the_tokens_and_all_is_recomputed(stored, clean, fresh, damage, method):
-    change, error = BAD_MANIFESTS[damage]
-    path = fresh / manifest_name(stored.manifest.context_key)
-    path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
-
-    with FaultyServer(fresh) as server:
-        for token_ids in (None, list(stored.cache.token_ids)):
-            loaded, events = load(stored, server.url, method, token_ids, slo_s=60.0)
-            check(stored, clean, loaded)
-            assert set(loaded.chunk_sources) == {"recompute"}
-            assert re.search(error, said(events, "index_given_up")[0]["error"])
-
-
-def test_a_flipped_bit_anywhere_in_a_manifest_leaves_the_right_tokens(stored, clean, fresh):
-    path = fresh / manifest_name(stored.manifest.context_key)
-    data, chance = path.read_bytes(), random.Random(4)
-    with FaultyServer(fresh) as server:
-        for place in chance.sample(range(len(data)), 40):
-            path.write_bytes(bytes([*data[:place], data[place] ^ 1 << chance.randrange(8), *data[place + 1 :]]))
-            loaded, _ = load(stored, server.url, "meet")
-            check(stored, clean, loaded)
-
-
-BAD_TOKENS = {
-    "gone": (None, ObjectNotFoundError),
-    "truncated": (lambda data: data[:3], FormatError),
-    "one token short": (lambda data: data[:-4], FormatError),
-    "of another context": (lambda data: bytes(len(data)), MismatchError),
-    "with one bit flipped": (lambda data: bytes([data[0] ^ 1, *data[1:]]), MismatchError),
-}
-
-
-@pytest.mark.parametrize("damage", BAD_TOKENS)
-def test_tokens_that_the_key_refutes_are_computed_on_by_nobody(stored, clean, fresh, damage):
-    change, error = BAD_TOKENS[damage]
-    path = fresh / tokens_name(stored.manifest.context_key)
-    path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
-
-    with FaultyServer(fresh) as server:
-        with pytest.raises(error):
-            load(stored, server.url, "meet")
-        (fresh / manifest_name(stored.manifest.context_key)).unlink()
-        with pytest.raises(ObjectNotFoundError, match=r"(manifests|tokens)/"):
-            load(stored, server.url, "meet")
-        loaded, _ = load(stored, server.url, "meet", list(stored.cache.token_ids))
-
-    check(stored, clean, loaded)
-
-
-def test_a_context_that_another_profile_coded_is_recomputed(stored, clean, tmp_path):
-    builder = ProfileBuilder(stored.model.shape, stored.model.fingerprint)
-    builder.add(stored.cache.chunk(0, 56))
-    theirs = store_kv(str(tmp_path), stored.model, stored.cache, LADDER, builder.build(), 16)
-
-    with FaultyServer(tmp_path) as server:
-        loaded, events = load(replace(stored, manifest=theirs), server.url, "paper")
-        check(stored, clean, loaded)
-        assert "profile hash" in said(events, "index_given_up")[0]["error"]
-        # without a deadline it is this very KV that is wanted
-        with pytest.raises(MismatchError, match="profile hash"):
-            get_kv(server.url, stored.model, theirs.context_key, "cachegen-0", stored.profile)
-
-
-def test_what_cannot_be_recomputed_fails_by_name_with_its_manifest(stored, fresh):
-    (fresh / manifest_name(stored.manifest.context_key)).unlink()
-    with FaultyServer(fresh) as server, pytest.raises(ObjectNotFoundError, match="manifests/"):
-        load(stored, server.url, "fixed", costs=NO_TEXT)
-
-
-@pytest.mark.parametrize("method", ["text", "fixed", "paper", "meet"])
-def test_what_cannot_be_recomputed_is_never_made_of_its_tokens(stored, fresh, method):
-    chance = random.Random(method)
-    for path in objects(stored, fresh, 2, ["raw", *LADDER]):
-        flip(path, chance, [])
-    with FaultyServer(fresh) as server, pytest.raises(StoreError, match=r"chunk [02] is not to be had .* recomputed"):
-        load(stored, server.url, method, costs=NO_TEXT)
-
-
-@pytest.mark.parametrize("method", ["paper", "meet"])
-def test_what_cannot_be_recomputed_comes_in_the_encoding_that_is_left(stored, fresh, method):
-    for path in objects(stored, fresh, 2, LADDER[:-1]):
-        flip(path, random.Random(method), [])
-    with FaultyServer(fresh) as server:
-        loaded, _ = load(stored, server.url, method, costs=NO_TEXT)
-    assert loaded.chunk_sources[2] == LADDER[-1]
-
-
-def test_another_models_context_is_never_recomputed(stored):
-    other = replace(stored, model=tiny_llama(seed=7))
-    with FaultyServer(stored.root) as server, pytest.raises(MismatchError, match="model fingerprint"):
-        load(other, server.url, "text")
-
-
-def objects(stored, root, index, encodings):
-    return [root / chunk_name(stored.manifest.chunks[index].key, encoding) for encoding in encodings]
-
-
-def flip(path, chance, others):
-    data = bytearray(path.read_bytes())
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    path.write_bytes(data)
 
 
 def truncate(path, chance, others):

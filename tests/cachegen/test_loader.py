@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from gated_source import until
 from storage_server import running_server
 from stored_context import CHUNK_TOKENS, COSTS, LADDER, store_context
 from tiny_models import random_tokens, tiny_llama
@@ -14,7 +15,6 @@ from cachegen import (
     ESTIMATORS,
     ContextLoader,
     HttpSource,
-    LinkKnowledge,
     LoadLimits,
     MismatchError,
     ObjectNotFoundError,
@@ -23,7 +23,6 @@ from cachegen import (
     StoreSource,
     StoreUnavailableError,
     UnknownNameError,
-    decode_chunk,
     make_controller,
     open_store,
 )
@@ -269,122 +268,6 @@ def test_a_cancelled_load_waits_for_its_thread_and_lets_the_loop_run(stored, mon
     assert not any(thread.name.startswith(("decode", "recompute")) for thread in threading.enumerate())
 
 
-class GatedSource:
-    """A real store whose chunks arrive when, and in the order that, a test says; it may fail first."""
-
-    def __init__(self, stored, failures=0):
-        self._inner = StoreSource(open_store(str(stored.root)))
-        chunks = enumerate(stored.manifest.chunks)
-        self._places = {chunk_name(chunk.key, name): place for place, chunk in chunks for name in chunk.encodings}
-        self.gates, self.asked, self.cancelled, self.failures = {}, [], [], failures
-        self.flying = self.most_flying = 0
-        self.received_bytes = 0
-
-    def gate(self, index):
-        return self.gates.setdefault(index, asyncio.Event())
-
-    async def fetch(self, name, max_bytes, on_first_byte, *, on_bytes=None):
-        index = self._places.get(name)
-        if index is None:
-            return await self._inner.fetch(name, max_bytes, on_first_byte, on_bytes=on_bytes)
-        self.asked.append(index)
-        if self.failures:
-            self.failures -= 1
-            raise StoreUnavailableError("out of order")
-        self.flying += 1
-        self.most_flying = max(self.most_flying, self.flying)
-        try:
-            await self.gate(index).wait()
-            return await self._inner.fetch(name, max_bytes, on_first_byte, on_bytes=on_bytes)
-        except asyncio.CancelledError:
-            self.cancelled.append(index)
-            raise
-        finally:
-            self.flying -= 1
-
-    async def close(self):
-        await self._inner.close()
-
-
-async def until(condition):
-    """Let the loop run until something holds."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-def load_gated(stored, source, drive, controller=None, encodings=("raw",), slo_s=60.0, limits=None, known=None):
-    """Load from ``source`` while ``drive(source, load)`` opens gates; return the context, if any, and the events."""
-    events = []
-
-    async def run():
-        loader = ContextLoader(
-            stored.model, stored.profile, source, COSTS, lambda event, **f: events.append((event, f)), limits
-        )
-        chosen, clock = controller or make_controller("fixed:raw", encodings), StageClock(time.monotonic())
-        load = asyncio.ensure_future(
-            loader.load(stored.manifest.context_key, chosen, encodings, slo_s, clock, known=known)
-        )
-        try:
-            await drive(source, load)
-            await asyncio.wait([load])
-        finally:
-            await source.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "a load leaves no task behind"
-        return None if load.cancelled() else load.result()
-
-    loaded = asyncio.run(run())
-    assert not any(thread.name.startswith(("decode", "recompute")) for thread in threading.enumerate())
-    return loaded, events
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)], ids=str)
-def test_chunks_that_arrive_in_any_order_give_the_same_cache(stored, order):
-    async def drive(source, load):
-        await until(lambda: len(source.asked) == 4)
-        for index in order:
-            source.gate(index).set()
-            await until(lambda: source.flying < 4 - order.index(index))  # noqa: B023 - awaited in this turn
-
-    source = GatedSource(stored)
-    # of a link that is known to be fast, as much is asked for as may be
-    fast = LinkKnowledge(throughput_bps=1e9)
-    loaded, events = load_gated(stored, source, drive, limits=LoadLimits(in_flight=8), known=fast)
-
-    # all four were on their way at once
-    assert source.most_flying == 4
-    assert [fields["chunk"] for event, fields in events if event == "fetch"] == list(order)
-    assert torch.equal(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
-    assert loaded.cache.token_ids == stored.cache.token_ids
-
-
-def test_meet_recomputes_the_front_while_the_back_arrives(stored):
-    async def drive(source, load):
-        await until(lambda: source.asked == [3])
-        await until(lambda: any(event == "recompute" for event, _ in log))
-        for index in range(4):
-            source.gate(index).set()
-
-    source, log = GatedSource(stored), []
-    controller = make_controller("meet", ["raw"])
-    recomputed = stored.model.prefill
-
-    def noted(cache, token_ids):
-        recomputed(cache, token_ids)
-        log.append(("recompute", len(token_ids)))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored.model, "prefill", noted)
-        loaded, _ = load_gated(stored, source, drive, controller)
-
-    streamed = loaded.chunk_sources.index("raw")
-    assert loaded.chunk_sources == ("recompute",) * streamed + ("raw",) * (4 - streamed)
-    assert 1 <= streamed <= 3
-    first_token = streamed * CHUNK_TOKENS
-    assert torch.equal(loaded.cache.chunk(first_token, 56), stored.cache.chunk(first_token, 56))
-    torch.testing.assert_close(loaded.cache.chunk(0, first_token), stored.cache.chunk(0, first_token))
-
-
 def test_meet_over_a_real_server_gives_the_same_cache(stored):
     with running_server(stored.root) as server:
         loaded, _, _, _ = load(stored, server.url, "meet", ["raw"], slo_s=3.0)
@@ -394,46 +277,6 @@ def test_meet_over_a_real_server_gives_the_same_cache(stored):
         if source == "raw":
             span = index * CHUNK_TOKENS, min(56, (index + 1) * CHUNK_TOKENS)
             assert torch.equal(loaded.cache.chunk(*span), stored.cache.chunk(*span))
-
-
-def test_a_fetch_given_up_is_cancelled_at_its_source(stored):
-    class GivesUpOnce(InOrderController):
-        """Streams, and gives chunk 1 up as soon as it flies."""
-
-        encodings = ("raw",)
-
-        def choose(self, state, finish_s):
-            given_up = state.remaining[0].index == 1 and 1 in source.asked
-            return (Recompute() if given_up else Stream("raw")), "as told"
-
-        def review(self, state):
-            return tuple(flying.index for flying in state.in_flight if flying.index == 1)
-
-    async def drive(source, load):
-        await until(lambda: source.cancelled == [1])
-        for index in (0, 2, 3):
-            source.gate(index).set()
-
-    source = GatedSource(stored)
-    loaded, events = load_gated(stored, source, drive, GivesUpOnce())
-
-    assert loaded.chunk_sources == ("raw", "recompute", "raw", "raw")
-    assert [fields["chunk"] for event, fields in events if event == "fetch_cancelled"] == [1]
-    torch.testing.assert_close(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
-
-
-@pytest.mark.parametrize("failures", [1, 3, 8])
-def test_a_store_that_fails_for_a_while_is_asked_again(stored, failures):
-    async def drive(source, load):
-        for index in range(4):
-            source.gate(index).set()
-
-    source = GatedSource(stored, failures)
-    loaded, events = load_gated(stored, source, drive)
-
-    assert [event for event, _ in events].count("fetch_failed") == failures
-    assert len(source.asked) == failures + loaded.chunk_sources.count("raw")
-    torch.testing.assert_close(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
 
 
 def test_a_damaged_chunk_comes_in_another_level_where_the_controller_has_one(fresh):
@@ -498,68 +341,6 @@ def test_any_estimator_goes_with_any_controller(stored, name):
 def test_an_estimator_that_is_not_there_is_refused_before_the_store_is_asked(stored):
     with pytest.raises(UnknownNameError, match="no throughput estimator 'best'"):
         load(stored, "http://127.0.0.1:9", "paper", LADDER, estimator="best")
-
-
-def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):
-    may_decode = threading.Event()
-
-    def held(*arguments):
-        assert may_decode.wait(timeout=60)
-        return decode_chunk(*arguments)
-
-    async def drive(source, load):
-        for index in range(4):
-            source.gate(index).set()
-        # one in the decoder and one behind it
-        await until(lambda: len(source.asked) == 2 and not source.flying)
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-            assert source.asked == [0, 1]
-        may_decode.set()
-
-    monkeypatch.setattr("cachegen.assembly.decode_chunk", held)
-    source = GatedSource(stored)
-    loaded, _ = load_gated(stored, source, drive, limits=LoadLimits(in_flight=1, undecoded=2))
-
-    assert torch.equal(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
-
-
-@pytest.mark.parametrize("phase", ["index", "fetch", "decode", "recompute"])
-def test_a_load_cancelled_in_any_phase_leaves_nothing_behind(stored, monkeypatch, phase):
-    begun, may_end = threading.Event(), threading.Event()
-
-    def slow(*arguments):
-        begun.set()
-        may_end.wait(timeout=20)
-        return decode_chunk(*arguments)
-
-    def slow_prefill(cache, token_ids):
-        begun.set()
-        may_end.wait(timeout=20)
-
-    async def drive(source, load):
-        match phase:
-            case "index":
-                await asyncio.sleep(0)
-            case "fetch":
-                await until(lambda: source.flying)
-            case _:
-                for index in range(4):
-                    source.gate(index).set()
-                await until(begun.is_set)
-        load.cancel()
-        asyncio.get_running_loop().call_later(0.01, may_end.set)
-        await asyncio.wait([load])
-        assert load.cancelled()
-
-    monkeypatch.setattr("cachegen.assembly.decode_chunk", slow)
-    monkeypatch.setattr(stored.model, "prefill", slow_prefill)
-    source = GatedSource(stored)
-    controller = make_controller("text" if phase == "recompute" else "fixed:raw", ["raw"])
-    loaded, _ = load_gated(stored, source, drive, controller)
-
-    assert loaded is None
-    assert source.flying == 0
 
 
 def test_a_load_cancelled_while_it_fetches_closes_its_connections(stored):

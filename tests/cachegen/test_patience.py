@@ -2,6 +2,9 @@
 
 import math
 
+import pytest
+
+from cachegen import InvalidInputError, LoadLimits
 from cachegen.patience import Patience
 
 
@@ -106,3 +109,9 @@ def test_a_request_that_begins_after_its_deadline_still_tries_the_store():
 def test_infinite_patience_and_a_load_that_asks_for_nothing_never_give_up():
     assert verdict(asked(limit_s=math.inf), 1e6) == ""
     assert verdict(Patience(2.0), 1e6) == ""
+
+
+@pytest.mark.parametrize("limits", [{"patience_s": 0.0}, {"patience_s": float("nan")}, {"in_flight": 0}])
+def test_limits_that_let_nothing_happen_are_refused_by_name(limits):
+    with pytest.raises(InvalidInputError, match=f"{next(iter(limits))} is .* must be positive"):
+        LoadLimits(**limits)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from storage_server import running_server
 from stored_context import COSTS, store_context
 from tiny_models import random_tokens
 
-from cachegen import LinkKnowledge
+from cachegen import LinkKnowledge, LoadCosts, LoadLimits, RecomputeCost
 from cachegen.manifest import chunk_name
 from testbed.batch_service import BatchService, KeptSources
 from testbed.prepare import Prepared, PreparedContext, StoredContext
@@ -64,6 +65,7 @@ def serve_batches(
     slo_s=30.0,
     links=None,
     estimator=None,
+    faults=False,
 ):
     """Serve batches one after the other over kept connections; return results and events of each."""
     prepared, url = served
@@ -87,6 +89,7 @@ def serve_batches(
             "store_url": url,
             "near_url": None,
             "tokens_at_gpu": False,
+            "faults": faults,
         }
 
     async def run(sources, arrivals_s):
@@ -185,3 +188,16 @@ def test_a_damaged_chunk_is_waste_and_without_a_text_the_end_of_the_request(tmp_
     else:
         assert result["error"].startswith("StoreError: chunk 1 is not to be had as raw and cannot be recomputed: ")
         assert result["wasted_bytes"] == result["bytes"]
+
+
+@pytest.mark.parametrize(("faults", "come_as"), [(False, {"raw": 4}), (True, {"recompute": 4})])
+def test_a_fixed_level_is_measured_to_its_end_unless_it_is_faults_that_are_looked_at(
+    served, monkeypatch, faults, come_as
+):
+    prepared, url = served
+    # a load that would be given up as late a moment after it began, were its patience not infinite
+    monkeypatch.setattr("testbed.batch_service.LoadLimits", lambda patience_s=0.2: LoadLimits(patience_s=patience_s))
+    with SlowLink(int(url.rpartition(":")[2]), 20_000) as link:
+        prepared = replace(prepared, costs=LoadCosts(RecomputeCost(0.001, 0.0, 0.0), reserve_s=0.0))
+        [result], _ = serve((prepared, link.url), [0.0], method="raw", slo_s=0.01, faults=faults)
+    assert result["levels"] == come_as

@@ -48,7 +48,8 @@ def test_steps_are_planned_at_absolute_moments_of_the_trace():
 
     expected = itertools.islice(TRACE.steps(0.02), len(log.steps))
     assert [step.planned_s for step in log.steps] == [origin_s + step.start_s for step in expected]
-    assert all(step.applied_s >= step.planned_s for step in log.steps)
+    # begun a moment sooner, for it takes one
+    assert all(step.applied_s >= step.planned_s - 0.001 for step in log.steps)
     assert (log.trace_name, log.offset_s, log.origin_s) == ("saw", 0.02, origin_s)
     assert log.stopped_s >= log.steps[-1].applied_s
 
