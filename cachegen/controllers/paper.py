@@ -42,7 +42,13 @@ class PaperController(InOrderController):
         """Decide on the first remaining chunk, once the very first object has shown what the link does."""
         if state.in_flight and state.throughput_bps is None:
             return None
-        return super().decide(state)
+        decision = super().decide(state)
+        if decision is not None and isinstance(decision.action, Recompute) and state.in_flight:
+            # recomputing begins when what is on its way is in place, and takes from the time that is left by then:
+            # whether it fits is seen when the rule's own loop would look
+            can_stream = any(name in state.remaining[0].sizes_bytes for name in self.encodings)
+            return None if can_stream else decision
+        return decision
 
     def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:
         """Apply the three rules to the first remaining chunk, with the encodings that the store gives it in."""

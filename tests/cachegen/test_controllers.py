@@ -288,6 +288,17 @@ def test_paper_waits_for_its_first_measurement():
     assert decide(dataclasses.replace(waiting, throughput_bps=1e9)).action == Stream("fine")
 
 
+def test_paper_sees_whether_recomputing_fits_when_what_is_on_its_way_is_in_place():
+    state = make_state(throughput_bps=8000, deadline_s=100.0)
+    assert decide(state).action == Recompute()
+    flying = Transfer(2, "fine", 1500, 500, state.remaining[0])
+    on_its_way = dataclasses.replace(state, in_flight=(flying,))
+    assert decide(on_its_way) is None
+    # but nothing is waited for where there is no choice
+    gone = tuple(dataclasses.replace(chunk, sizes_bytes={}) for chunk in state.remaining)
+    assert decide(dataclasses.replace(on_its_way, remaining=gone)).action == Recompute()
+
+
 def test_what_is_on_its_way_is_in_the_way_of_what_is_asked_for_next():
     state = make_state(throughput_bps=8000)
     flying = Transfer(2, "fine", 1500, 500, state.remaining[0])
