@@ -99,11 +99,12 @@ def test_whatever_the_link_does_a_load_ends_within_one_timeout_and_twice_recompu
 
 @pytest.mark.parametrize("spec", ["fixed:level-0", "paper"])
 def test_a_trickle_after_a_good_start_is_given_up_by_name(spec):
-    ttft_s, events = load(spec, [(0, 20), (2, 0.012)], slo_s=5.0)
+    # too long for the paper's rule to recompute of itself
+    ttft_s, events = load(spec, [(0, 20), (2, 0.012)], slo_s=5.0, recompute_s=3.0)
     [reason] = [fields["reason"] for event, fields in events if event == "store_given_up"]
 
     assert "bytes are missing, at" in reason
-    assert ttft_s <= 5.0 + PATIENCE_S + 6 * 1.0 + SLACK_S
+    assert ttft_s <= 5.0 + PATIENCE_S + 6 * 3.0 + SLACK_S
 
 
 @pytest.mark.parametrize("recompute_s", [20.0, 1e9])
