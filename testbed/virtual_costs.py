@@ -147,7 +147,9 @@ def measure(results_path: Path, context_tokens: int, chunk_tokens: int, question
         "provenance": {
             "prefill": {"dtype": str(model.dtype).removeprefix("torch."), "context_tokens": len(token_ids)},
             "results": {key: results[key] for key in ("text", "tokens", "chunk_tokens", "git", "host")},
-            "environment": describe_environment(sys.argv, ("torch", "transformers")),
+            "environment": describe_environment(
+                ["python", "-m", "testbed.virtual_costs", *sys.argv[1:]], ("torch", "transformers")
+            ),
         },
     }
 
