@@ -3,12 +3,11 @@
 What *busy* means. A link that nobody uses delivers less than its capacity without being wrong, and TCP leaves it
 idle often: between two requests, for a round trip of each slow start, while the receiver is slow. So the rate is
 compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
-The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
-found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
-ended anywhere in them, and the shaper's saved-up burst leaves in the first. So is an outage, in which the gate
-lets one frame out, and what follows a very slow step: the shaper still owes for the frame that it sent last, and
-keeps that debt as time. Samples far apart prove nothing of the time between them. A queue that runs empty and
-fills again between two near ones stays unseen, and counts against the link.
+The queue is seen in samples: a span is busy from the second to the last of a run of samples that each found as
+many bytes waiting as the link may carry until the next one, so that the queue cannot have run empty in between. The
+first interval of a run is left out, for the shaper's saved-up burst leaves in it. So is an outage, in which the gate
+lets one frame out, and the first moment of each step: the frame that was on the line is finished at the rate at which
+it was begun, 2.4 ms at 5 Mbit/s. Samples far apart prove nothing of the time between them.
 
 What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
 """
@@ -24,8 +23,6 @@ from testbed.trace import BYTES_PER_MBIT
 
 ROW_S = 0.1
 MAX_SAMPLE_GAP_S = 0.02
-# Below this a frame takes so long that the debt for it shows.
-SLOW_MBPS = 1.0
 # In the moment after an outage the gate opens and the first frames travel.
 WAKE_S = 0.01
 # A link may be this much too fast before bytes count as excess: the accuracy asked of its rate.
@@ -93,12 +90,12 @@ class PlannedLink:
         return max(time_s + self._delays_s[i], self._held_s[i])
 
     def unfit_s(self) -> list[tuple[float, float]]:
-        """Return the spans in which the rate cannot be compared: outages, and the debts of slow steps."""
+        """Return the spans in which the rate cannot be compared: outages, and the frames that steps find on the line."""
         spans = []
         for start_s, end_s, rate in zip(self._starts_s, self._starts_s[1:], self._rates, strict=False):
             if not rate:
                 spans.append((start_s, end_s + WAKE_S))
-            elif rate < SLOW_MBPS * BYTES_PER_MBIT:
+            else:
                 spans.append((end_s, end_s + FRAME_BYTES / rate))
         if self._rates and not self._rates[-1]:
             spans.append((self._starts_s[-1], float("inf")))
@@ -125,7 +122,7 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
     if not log.steps or end_s <= log.origin_s:
         return []
     planned = PlannedLink(log, delay_s)
-    spans = _without(busy_spans(samples, log.origin_s, end_s), planned.unfit_s())
+    spans = _without(busy_spans(samples, planned, log.origin_s, end_s), planned.unfit_s())
     line = _changes(samples)
     rows = []
     count = 0
@@ -148,19 +145,20 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
     return rows
 
 
-def busy_spans(samples: LinkSamples, start_s: float, end_s: float) -> list[tuple[float, float]]:
-    """Return the spans within ``start_s`` and ``end_s`` in which a queue stood in front of the link."""
+def busy_spans(samples: LinkSamples, planned: PlannedLink, start_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Return the spans within ``start_s`` and ``end_s`` in which a queue stood in front of the link for certain."""
     spans = []
     run: list[float] = []
-    for time_s, backlog in zip(samples.time_s, samples.backlog_bytes, strict=True):
-        stands = backlog > 0 and start_s <= time_s <= end_s
+    next_times_s = [*samples.time_s[1:], *samples.time_s[-1:]]
+    for time_s, next_s, backlog in zip(samples.time_s, next_times_s, samples.backlog_bytes, strict=True):
+        stands = start_s <= time_s <= end_s and backlog > 0 and backlog >= _capacity(planned, time_s, next_s)
         if run and (not stands or time_s - run[-1] > MAX_SAMPLE_GAP_S):
             spans.append(run)
             run = []
         if stands:
             run.append(time_s)
     spans.append(run)
-    return [(run[1], run[-2]) for run in spans if len(run) > 3]
+    return [(run[1], run[-1]) for run in spans if len(run) > 2]
 
 
 def _without(spans: list[tuple[float, float]], holes: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -4,10 +4,15 @@ import pytest
 from link_model import DELAY_S, ORIGIN_S, always, make_log, run_link, transfers
 
 from testbed.link_account import PlannedLink, busy_spans, excess_s, link_rows
+from testbed.replay import ReplayLog, ReplayStep
 from testbed.sampler import LinkReading, append_reading, empty_samples
 from testbed.trace import BYTES_PER_MBIT
 
 SAW = [5, 40, 12, 25, 8, 30, 18, 6, 45, 20] * 3
+
+
+# 0.064 Mbit/s, which are 8,000 bytes a second
+SLOW = PlannedLink(ReplayLog("slow", 0.0, 0.0, 2.0, (ReplayStep(0.0, 0.0, 0.064, None),)), 0.0)
 
 
 def backlogs(values):
@@ -20,28 +25,32 @@ def backlogs(values):
 @pytest.mark.parametrize(
     ("values", "spans"),
     [
-        ([0, 1, 1, 1, 1, 1, 0], [(2, 4)]),
-        ([1, 1, 1, 1], [(1, 2)]),
-        ([0, 1, 1, 1, 0], []),
-        ([0, 1, 0, 1, 0, 1], []),
-        ([1, 1, 1, 1, 0, 1, 1, 1, 1, 1], [(1, 2), (6, 8)]),
+        ([0, 9, 9, 9, 9, 9, 0], [(2, 5)]),
+        ([9, 9, 9, 9], [(1, 3)]),
+        ([0, 9, 9, 0], []),
+        ([0, 9, 0, 9, 0, 9], []),
+        ([9, 9, 9, 9, 0, 9, 9, 9, 9, 9], [(1, 3), (6, 9)]),
+        # 8,000 bytes a second are 62.5 between two samples: with less the queue may have run empty unseen
+        ([9, 9, 9, 5, 9, 9, 9, 9], [(1, 2), (5, 7)]),
         ([], []),
     ],
 )
-def test_busy_leaves_out_the_ends_of_each_run_of_standing_queues(values, spans):
-    assert busy_spans(backlogs(values), 0, 99) == [(start / 128, end / 128) for start, end in spans]
+def test_busy_is_a_run_of_queues_that_cannot_have_run_empty_less_its_beginning(values, spans):
+    samples = backlogs([10 * value for value in values])
+
+    assert busy_spans(samples, SLOW, 0, 2) == [(start / 128, end / 128) for start, end in spans]
 
 
 def test_busy_counts_only_within_the_replay():
-    assert busy_spans(backlogs([1] * 10), 3 / 128, 7 / 128) == [(4 / 128, 6 / 128)]
+    assert busy_spans(backlogs([90] * 10), SLOW, 3 / 128, 7 / 128) == [(4 / 128, 7 / 128)]
 
 
 def test_samples_far_apart_prove_no_queue_between_them():
-    samples = backlogs([1] * 6)
+    samples = backlogs([9000] * 6)
     for i in range(6):
-        append_reading(samples, LinkReading(1.0 + i / 128, 0, 0, 1, 0))
+        append_reading(samples, LinkReading(1.0 + i / 128, 0, 0, 9000, 0))
 
-    assert busy_spans(samples, 0, 99) == [(1 / 128, 4 / 128), (1 + 1 / 128, 1 + 4 / 128)]
+    assert busy_spans(samples, SLOW, 0, 2) == [(1 / 128, 5 / 128), (1 + 1 / 128, 1 + 5 / 128)]
 
 
 def test_rows_of_a_loaded_link_hold_the_capacity_of_the_trace():
@@ -104,11 +113,14 @@ def test_an_outage_and_the_moment_after_it_are_not_compared_and_the_rest_is():
     assert rows[1].capacity_bytes == rows[1].busy_delivered_bytes == 0
 
 
-def test_what_a_slow_step_still_owes_is_not_held_against_the_next_one():
-    log = make_log([20, 0.1, 20, 20])
+def test_a_frame_that_a_step_finds_on_the_line_is_not_held_against_it():
+    log = make_log([20, 0.1, 5, 20])
 
-    # a frame of 1,514 bytes takes 121 ms at 0.1 Mbit/s
-    assert PlannedLink(log, DELAY_S).unfit_s() == [pytest.approx((ORIGIN_S + 0.2, ORIGIN_S + 0.2 + 0.12112))]
+    # a frame of 1,514 bytes takes 0.6 ms at 20 Mbit/s, 121 at 0.1 (longer than the step after it), 2.4 at 5
+    assert PlannedLink(log, DELAY_S).unfit_s() == [
+        pytest.approx((ORIGIN_S + 0.1, ORIGIN_S + 0.1 + 0.0006056)),
+        pytest.approx((ORIGIN_S + 0.2, ORIGIN_S + 0.2 + 0.12112)),
+    ]
 
 
 def test_a_trace_that_ends_in_an_outage_is_compared_up_to_it():
