@@ -3,11 +3,14 @@
 What *busy* means. A link that nobody uses delivers less than its capacity without being wrong, and TCP leaves it
 idle often: between two requests, for a round trip of each slow start, while the receiver is slow. So the rate is
 compared only while a queue stood in front of the link, as then whatever does not arrive is the link's own doing.
-The queue is seen in samples: a span is busy from the second to the last of a run of samples that each found as
-many bytes waiting as the link may carry until the next one, so that the queue cannot have run empty in between. The
-first interval of a run is left out, for the shaper's saved-up burst leaves in it. So is an outage, in which the gate
-lets one frame out, and the first moment of each step: the frame that was on the line is finished at the rate at which
-it was begun, 2.4 ms at 5 Mbit/s. Samples far apart prove nothing of the time between them.
+The queue is seen in samples: a span is busy from the second to the last but one of a run of samples that all
+found bytes waiting. The first and the last interval of a run are left out, for the queue may have formed or
+ended anywhere in them, and the shaper's saved-up burst leaves in the first. So is an outage, in which the gate
+lets one frame out, and the first moment of each step: the frame that was on the line is finished at the rate at
+which it was begun, 2.4 ms at 5 Mbit/s. Samples far apart prove nothing of the time between them. A queue that runs
+empty and fills again between two near ones stays unseen, and counts against the link, unless only what is certain
+is asked for: then each sample has to have found as many bytes as the link may carry until the next. A run does not
+ask for that, since a fast link's queue is seldom so long.
 
 What arrives too much is looked for everywhere, busy or not (:func:`excess_s`).
 """
@@ -105,7 +108,9 @@ class PlannedLink:
         return max(0, bisect_right(self._starts_s, time_s) - 1)
 
 
-def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> list[LinkRow]:
+def link_rows(
+    samples: LinkSamples, log: ReplayLog, delay_s: float | None, *, only_certain: bool = False
+) -> list[LinkRow]:
     """Return the account of one replay, a row for each tenth of a second.
 
     Parameters
@@ -117,12 +122,15 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
     delay_s : float or None
         How long bytes travel to where they were counted, where the trace has no delay of its own; None: they were
         counted where they left the shaper (``LinkSettings.counted_delay_s``).
+    only_certain : bool
+        Whether only that is busy in which the queue cannot have run empty between two samples.
     """
     samples, end_s = _replayed(samples, log, delay_s)
     if not log.steps or end_s <= log.origin_s:
         return []
     planned = PlannedLink(log, delay_s)
-    spans = _without(busy_spans(samples, planned, log.origin_s, end_s), planned.unfit_s())
+    busy = busy_spans(samples, log.origin_s, end_s, planned if only_certain else None)
+    spans = _without(busy, planned.unfit_s())
     line = _changes(samples)
     rows = []
     count = 0
@@ -145,20 +153,27 @@ def link_rows(samples: LinkSamples, log: ReplayLog, delay_s: float | None) -> li
     return rows
 
 
-def busy_spans(samples: LinkSamples, planned: PlannedLink, start_s: float, end_s: float) -> list[tuple[float, float]]:
-    """Return the spans within ``start_s`` and ``end_s`` in which a queue stood in front of the link for certain."""
+def busy_spans(
+    samples: LinkSamples, start_s: float, end_s: float, planned: PlannedLink | None = None
+) -> list[tuple[float, float]]:
+    """Return the spans within ``start_s`` and ``end_s`` in which a queue stood in front of the link.
+
+    With ``planned``, one that cannot have run empty between two samples.
+    """
     spans = []
     run: list[float] = []
     next_times_s = [*samples.time_s[1:], *samples.time_s[-1:]]
     for time_s, next_s, backlog in zip(samples.time_s, next_times_s, samples.backlog_bytes, strict=True):
-        stands = start_s <= time_s <= end_s and backlog > 0 and backlog >= _capacity(planned, time_s, next_s)
+        stands = backlog > 0 and start_s <= time_s <= end_s
+        if stands and planned is not None:
+            stands = backlog >= _capacity(planned, time_s, next_s)
         if run and (not stands or time_s - run[-1] > MAX_SAMPLE_GAP_S):
             spans.append(run)
             run = []
         if stands:
             run.append(time_s)
     spans.append(run)
-    return [(run[1], run[-1]) for run in spans if len(run) > 2]
+    return [(run[1], run[-2]) for run in spans if len(run) > 3]
 
 
 def _without(spans: list[tuple[float, float]], holes: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -47,7 +47,7 @@ def measure_rate(case: RateCase) -> Line:
     """How far the delivered bytes are from the trace, per tenth of a second in which a queue stood."""
     link = LinkSettings(delay_ms=DELAY_MS, queue_bytes=case.queue_bytes)
     run = run_flow(case.trace, case.flow, case.duration_s, link)
-    errors = tenth_errors(link_rows(run.samples, run.log, link.counted_delay_s))
+    errors = tenth_errors(link_rows(run.samples, run.log, link.counted_delay_s, only_certain=True))
     late_ms = [(step.applied_s - step.planned_s) * 1e3 for step in run.log.steps]
     figures = {
         "shape": case.shape,

@@ -11,10 +11,6 @@ from testbed.trace import BYTES_PER_MBIT
 SAW = [5, 40, 12, 25, 8, 30, 18, 6, 45, 20] * 3
 
 
-# 0.064 Mbit/s, which are 8,000 bytes a second
-SLOW = PlannedLink(ReplayLog("slow", 0.0, 0.0, 2.0, (ReplayStep(0.0, 0.0, 0.064, None),)), 0.0)
-
-
 def backlogs(values):
     samples = empty_samples()
     for i, value in enumerate(values):
@@ -25,32 +21,36 @@ def backlogs(values):
 @pytest.mark.parametrize(
     ("values", "spans"),
     [
-        ([0, 9, 9, 9, 9, 9, 0], [(2, 5)]),
-        ([9, 9, 9, 9], [(1, 3)]),
-        ([0, 9, 9, 0], []),
-        ([0, 9, 0, 9, 0, 9], []),
-        ([9, 9, 9, 9, 0, 9, 9, 9, 9, 9], [(1, 3), (6, 9)]),
-        # 8,000 bytes a second are 62.5 between two samples: with less the queue may have run empty unseen
-        ([9, 9, 9, 5, 9, 9, 9, 9], [(1, 2), (5, 7)]),
+        ([0, 1, 1, 1, 1, 1, 0], [(2, 4)]),
+        ([1, 1, 1, 1], [(1, 2)]),
+        ([0, 1, 1, 1, 0], []),
+        ([0, 1, 0, 1, 0, 1], []),
+        ([1, 1, 1, 1, 0, 1, 1, 1, 1, 1], [(1, 2), (6, 8)]),
         ([], []),
     ],
 )
-def test_busy_is_a_run_of_queues_that_cannot_have_run_empty_less_its_beginning(values, spans):
-    samples = backlogs([10 * value for value in values])
+def test_busy_leaves_out_the_ends_of_each_run_of_standing_queues(values, spans):
+    assert busy_spans(backlogs(values), 0, 99) == [(start / 128, end / 128) for start, end in spans]
 
-    assert busy_spans(samples, SLOW, 0, 2) == [(start / 128, end / 128) for start, end in spans]
+
+def test_certain_is_a_queue_that_cannot_have_run_empty_between_two_samples():
+    # 0.064 Mbit/s are 62.5 bytes from one sample to the next
+    slow = PlannedLink(ReplayLog("slow", 0.0, 0.0, 2.0, (ReplayStep(0.0, 0.0, 0.064, None),)), 0.0)
+    samples = backlogs([90, 90, 63, 90, 62, 90, 90, 90, 90])
+
+    assert busy_spans(samples, 0, 99, slow) == [(1 / 128, 2 / 128), (6 / 128, 7 / 128)]
 
 
 def test_busy_counts_only_within_the_replay():
-    assert busy_spans(backlogs([90] * 10), SLOW, 3 / 128, 7 / 128) == [(4 / 128, 7 / 128)]
+    assert busy_spans(backlogs([1] * 10), 3 / 128, 7 / 128) == [(4 / 128, 6 / 128)]
 
 
 def test_samples_far_apart_prove_no_queue_between_them():
-    samples = backlogs([9000] * 6)
+    samples = backlogs([1] * 6)
     for i in range(6):
-        append_reading(samples, LinkReading(1.0 + i / 128, 0, 0, 9000, 0))
+        append_reading(samples, LinkReading(1.0 + i / 128, 0, 0, 1, 0))
 
-    assert busy_spans(samples, SLOW, 0, 2) == [(1 / 128, 5 / 128), (1 + 1 / 128, 1 + 5 / 128)]
+    assert busy_spans(samples, 0, 99) == [(1 / 128, 4 / 128), (1 + 1 / 128, 1 + 4 / 128)]
 
 
 def test_rows_of_a_loaded_link_hold_the_capacity_of_the_trace():
