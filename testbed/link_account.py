@@ -95,10 +95,11 @@ class PlannedLink:
     def unfit_s(self) -> list[tuple[float, float]]:
         """Return the spans in which the rate cannot be compared: outages, and the frames that steps find on the line."""
         spans = []
-        for start_s, end_s, rate in zip(self._starts_s, self._starts_s[1:], self._rates, strict=False):
+        for i, end_s in enumerate(self._starts_s[1:]):
+            rate = self._rates[i]
             if not rate:
-                spans.append((start_s, end_s + WAKE_S))
-            else:
+                spans.append((self._starts_s[i], end_s + WAKE_S))
+            elif rate != self._rates[i + 1]:
                 spans.append((end_s, end_s + FRAME_BYTES / rate))
         if self._rates and not self._rates[-1]:
             spans.append((self._starts_s[-1], float("inf")))
