@@ -93,7 +93,7 @@ class PlannedLink:
         return max(time_s + self._delays_s[i], self._held_s[i])
 
     def unfit_s(self) -> list[tuple[float, float]]:
-        """Return the spans in which the rate cannot be compared: outages, and the frames that steps find on the line."""
+        """Return the spans in which the rate cannot be compared: outages, and frames that steps find on the line."""
         spans = []
         for i, end_s in enumerate(self._starts_s[1:]):
             rate = self._rates[i]
