@@ -73,7 +73,10 @@ def hold(stamped: Sequence[Stamped]) -> list[Piece]:
     """
     for before, now in itertools.pairwise(stamped):
         if now.time_s <= before.time_s:
-            raise TraceError(f"{now.place}: the stamp {now.time_s:g} s does not come after {before.time_s:g} s")
+            # all digits: of seconds since 1970 the last ones tell two stamps apart
+            raise TraceError(f"{now.place}: the stamp {now.time_s:.13g} s does not come after {before.time_s:.13g} s")
+    if not stamped:
+        return []
     durations_s = [now.time_s - before.time_s for before, now in itertools.pairwise(stamped)]
     durations_s.append(durations_s[-1] if durations_s else CONSTANT_PERIOD_S)
     return [

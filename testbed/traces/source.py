@@ -147,8 +147,8 @@ def parse_number(cell: str, place: str) -> float:
         value = float(cell)
     except ValueError:
         raise TraceError(f"{place}: {shown(cell)} is not a number") from None
-    # float() takes 1_000 as well: in a data file that is a slip
-    if not math.isfinite(value) or "_" in cell:
+    # float() takes 1_000 and the digits of all scripts as well: in a data file that is a slip
+    if not math.isfinite(value) or "_" in cell or not cell.isascii():
         raise TraceError(f"{place}: {cell.strip()} is not a finite number")
     if value < 0:
         raise TraceError(f"{place}: {cell.strip()} is negative")

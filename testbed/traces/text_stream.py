@@ -16,6 +16,17 @@ TraceData = bytes | Path
 MAX_BYTES = 256 << 20
 _BLOCK = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
+# Not read: which of its files is meant, or with what, is the user's to say.
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+_LONGEST_MAGIC = max(map(len, _OTHERS))
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -29,8 +40,12 @@ def stream_text(data: TraceData, path: Path) -> Iterator[str]:
     """
     try:
         with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as packed:
-            is_gzip = packed.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            begin = packed.read(_LONGEST_MAGIC)
             packed.seek(0)
+            is_gzip = begin.startswith(_GZIP_MAGIC)
+            for magic, kind in _OTHERS.items():
+                if begin.startswith(magic):
+                    raise TraceError(f"trace {path}: {kind}; plain UTF-8 text is wanted, or gzip of it")
             plain = gzip.GzipFile(fileobj=packed) if is_gzip else packed
             # bytes that are no UTF-8 come through as lone surrogates, so that their line can be named
             text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape")

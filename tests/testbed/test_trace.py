@@ -139,6 +139,20 @@ def test_bytes_that_are_not_text_are_refused():
         parse_trace(HEADER.encode() + b"\xff", Path("bad.csv"))
 
 
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (b"PK\x03\x04\x14", "a zip archive"),
+        (b"BZh9", "bzip2"),
+        (b"\xfd7zXZ\x00", "xz"),
+        (b"\xff\xfet\x00", "UTF-16 text"),
+    ],
+)
+def test_what_a_file_is_that_is_no_text_is_named(begin, kind):
+    with pytest.raises(TraceError, match=f"trace bad.csv: {kind}; plain UTF-8 text is wanted"):
+        parse_trace(begin + HEADER.encode(), Path("bad.csv"))
+
+
 def test_capacity_is_the_exact_integral_over_a_repeat():
     trace = parse(HEADER + "0,8\n1,16\n")
 

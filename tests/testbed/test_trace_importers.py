@@ -178,7 +178,6 @@ BAD_LINES = {
         "time,throughput_mbps\nyesterday,1\n",
         "line 2, time: 'yesterday' is not a date and time",
     ),
-    "starlink, a zone": ("time,throughput_mbps\n2024-05-27T11:18:46+02:00,1\n", "line 2, time: .* is not a date"),
     "unknown header": ("time,bandwidth\n0,1\n", "line 1: 'time,bandwidth' begins no known format: csv, mahimahi,"),
     "released bw.jsonl": ('{"bw": [1.5, 2.5]}\n', "begins no known format"),
     "empty": ("", "the file is empty"),
@@ -329,6 +328,51 @@ def test_what_is_left_out_is_said():
     assert read(FILES["starlink-autobahn"][0])[1].notes == ("8.000 s in which nothing was measured are left out",)
     gap = "1 5000 1 1 9 1000\n9 12000 1 1 9 1000\n"
     assert read(gap)[1].notes == ("6 s in which nothing was measured are left out",)
+
+
+@pytest.mark.parametrize("header", [GNET, FCC, WEBGET, PUFFER, AUTOBAHN, LUMOS, "time,throughput_mbps\n"])
+def test_a_header_without_rows_is_refused(header):
+    with pytest.raises(TraceError, match=r"nothing that could be replayed|no row has State D"):
+        read(header)
+
+
+def test_rows_of_a_speed_test_out_of_order_are_refused_and_a_missing_one_is_bridged():
+    start = "2016-09-01 10:00:00"
+    first, second, third = (
+        fcc_row(77, start, span_us, total_bytes, sequence)
+        for sequence, (span_us, total_bytes) in enumerate([(5_000_000, 5e6), (10_000_000, 2e7), (15_000_000, 3e7)])
+    )
+    assert read(FCC + first + third)[1].period_s == pytest.approx(15.0)
+    for rows, places in ((first + third + second, "1 comes after 2"), (first + second + second, "1 comes after 1")):
+        with pytest.raises(TraceError, match=f"line 4, sequence: {places} of the same test"):
+            read(FCC + rows)
+
+
+def test_rows_of_g_nettrack_that_are_not_a_second_each_are_told():
+    row = "2019.12.14_10.{}.00,-8.4,51.9,0,5G,8000,1,D\n"
+    assert read(GNET + row.format(16) + row.format(17))[1].notes == (
+        "the stamps reach over 61 s, but there are 2 rows, each taken for a second",
+    )
+    assert read(GNET + row.format(16) + row.format(16).replace("8000", ""))[1].notes[0].startswith("rows left out")
+
+
+def test_time_that_two_rows_of_a_byte_log_cover_is_told():
+    assert read("1 5000 1 1 9 1000\n1 5000 1 1 9 1000\n")[1].notes == (
+        "1 s are in two rows each: the clock went on by less than they say",
+    )
+
+
+def test_stamps_with_a_zone_are_read_and_equal_ones_shown_to_the_last_digit():
+    head, row = "time,throughput_mbps\n", "2024-05-27T11:18:46{},2.0\n"
+    zones = read(head + row.format("Z") + row.format(".5+00:00") + row.format(".75+00:00"))
+    assert zones[1].times_s == pytest.approx((0.0, 0.5, 0.75))
+    with pytest.raises(TraceError, match=r"line 3: the stamp 770123926.5 s does not come after 770123926.75 s"):
+        read(head + row.format(".75") + row.format(".5"))
+
+
+def test_digits_of_another_script_are_refused():
+    with pytest.raises(TraceError, match="line 2, rate: ١ is not a finite number"):
+        read("0.5\t1\n1.5\t١\n", format_name="pensieve")
 
 
 def test_outages_stay_zero():

@@ -27,7 +27,7 @@ def _counts_ms(source: Source) -> bool:
 def _read(source: Source, _series: str | None) -> Recording:
     pieces: list[Piece] = []
     before_ms: float | None = None
-    gap_ms = 0.0
+    gap_ms = twice_ms = 0.0
     for number, text in source.lines():
         place, cells = source.place(number), text.split()
         if len(cells) != len(_NAMES):
@@ -41,6 +41,8 @@ def _read(source: Source, _series: str | None) -> Recording:
             raise TraceError(f"{place}, ms since the last row: must be above 0")
         if before_ms is not None and clock_ms - span_ms > before_ms + _TOLERANCE_MS:
             gap_ms += clock_ms - span_ms - before_ms
+        if before_ms is not None and clock_ms - span_ms < before_ms - _TOLERANCE_MS:
+            twice_ms += before_ms - (clock_ms - span_ms)
         before_ms = clock_ms
         pieces.append(Piece(place, span_ms / 1e3, received_bytes * 8 / 1e3 / span_ms))
     covered_ms = 1e3 * sum(piece.duration_s for piece in pieces)
@@ -50,6 +52,7 @@ def _read(source: Source, _series: str | None) -> Recording:
             "monotonic clock: is the last column in ms?"
         )
     notes = [f"{gap_ms / 1e3:g} s in which nothing was measured are left out"] if gap_ms else []
+    notes += [f"{twice_ms / 1e3:g} s are in two rows each: the clock went on by less than they say"] if twice_ms else []
     return record(source, pieces, notes)
 
 

@@ -7,10 +7,11 @@ from testbed.traces.importers.base import Importer, has_columns, pick_series
 from testbed.traces.recording import Piece, Recording, record
 from testbed.traces.source import Row, Source
 
-_UNIT, _TIME, _TARGET, _SPAN_US, _BYTES, _RATE, _SEQUENCE = (
+_UNIT, _TIME, _TARGET, _ADDRESS, _SPAN_US, _BYTES, _RATE, _SEQUENCE = (
     "unit_id",
     "dtime",
     "target",
+    "address",
     "fetch_time",
     "bytes_total",
     "bytes_sec",
@@ -19,7 +20,7 @@ _UNIT, _TIME, _TARGET, _SPAN_US, _BYTES, _RATE, _SEQUENCE = (
 # bytes_sec is the sum of the connections' speeds, so it may be off the quotient; another unit is off by 8 or 1,000.
 _SAME_SHARE, _SAME_UNIT_FACTOR, _SAME_BYTES_SEC = 0.01, 2.0, 1.0
 # Files of the first years have no header. Both kinds begin with the same seven columns.
-_FIRST = (_UNIT, _TIME, _TARGET, "address", _SPAN_US, _BYTES, _RATE)
+_FIRST = (_UNIT, _TIME, _TARGET, _ADDRESS, _SPAN_US, _BYTES, _RATE)
 _SPEED_TEST = (
     *_FIRST,
     "bytes_sec_interval",
@@ -32,6 +33,7 @@ _SPEED_TEST = (
 )
 _SPEED_TEST_LENGTHS = (len(_SPEED_TEST), len(_SPEED_TEST) + 1)  # later ones add location_id
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_TEST = (_TIME, _TARGET, _ADDRESS)  # what the rows of one test have in common
 _has_header = has_columns(_UNIT, _SPAN_US, _BYTES, _RATE)
 
 
@@ -58,7 +60,7 @@ def _read(source: Source, series: str | None) -> Recording:
         span_us, received_bytes = source.number(row, _SPAN_US), source.number(row, _BYTES)
         if span_us > 0 and (share := _difference(source, row, received_bytes * 1e6 / span_us)) > _SAME_SHARE:
             differences.append(share)
-        if before is not None and _goes_on(before, row):
+        if before is not None and _goes_on(source, before, row):
             # the rows of one test count from its beginning
             span_us -= source.number(before, _SPAN_US)
             received_bytes -= source.number(before, _BYTES)
@@ -92,12 +94,17 @@ def _difference(source: Source, row: Row, counted: float) -> float:
     return abs(stated / counted - 1)
 
 
-def _goes_on(before: Row, row: Row) -> bool:
-    """Whether a row is a later stretch of the test that the row before it belongs to."""
-    if _SEQUENCE not in row.cells or any(before.cells.get(name) != row.cells.get(name) for name in (_TIME, _TARGET)):
+def _goes_on(source: Source, before: Row, row: Row) -> bool:
+    """Whether a row is a later stretch of the test that the row before it belongs to; refuse an earlier one."""
+    if _SEQUENCE not in row.cells or any(before.cells.get(name) != row.cells.get(name) for name in _TEST):
         return False
-    first, second = before.cells[_SEQUENCE], row.cells[_SEQUENCE]
-    return first.isdigit() and second.isdigit() and int(second) == int(first) + 1
+    first, second = (source.whole_number(one, _SEQUENCE) for one in (before, row))
+    if second <= first:
+        raise TraceError(
+            f"{source.place(row.number, _SEQUENCE)}: {second} comes after {first} of the same test: the rows are not "
+            "in order, or twice in the file"
+        )
+    return True
 
 
 IMPORTER = Importer(

@@ -1,6 +1,6 @@
 """Starlink measurements: on the Autobahn (stretches with begin and end), and iperf3's (stamps)."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from testbed.errors import TraceError
 from testbed.traces.importers.base import Importer, has_columns
@@ -9,21 +9,20 @@ from testbed.traces.source import Row, Source, shown
 
 _BEGIN, _END, _DOWNLOAD = "timestamp_start_dl", "timestamp_end_dl", "download"
 _TIME, _RATE = "time", "throughput_mbps"
-_MICROSECOND_DIGITS = 6
 # of the stamps' clock; stretches may overlap by as much
 _TOLERANCE_S = 0.005
-_ORIGIN = datetime(2000, 1, 1)  # the stamps have no zone; only differences matter
+_ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _stamp_s(source: Source, row: Row, column: str) -> float:
-    """Return seconds since the year 2000 of a stamp with up to nine decimals, of which a replay needs six."""
+    """Return seconds since the year 2000 of a stamp, whose decimals beyond the sixth no replay needs."""
     text = source.cell(row, column)
-    whole, dot, decimals = text.partition(".")
     try:
-        moment = datetime.fromisoformat(whole + (dot + decimals[:_MICROSECOND_DIGITS].ljust(6, "0") if dot else ""))
-        return (moment - _ORIGIN).total_seconds()
-    except (ValueError, TypeError):
+        moment = datetime.fromisoformat(text)
+    except ValueError:
         raise TraceError(f"{source.place(row.number, column)}: {shown(text)} is not a date and time") from None
+    # most stamps have no zone; only differences matter
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - _ORIGIN).total_seconds()
 
 
 def _read_stretches(source: Source, _series: str | None) -> Recording:
