@@ -27,7 +27,7 @@ from testbed.answer import answer_question
 from testbed.counted_source import CountedSource
 from testbed.methods import make_method
 from testbed.near_cache import NearFirstSource
-from testbed.oracle_ttft import oracle_ttft_s
+from testbed.oracle_ttft import least_rtt_s, oracle_ttft_s
 from testbed.prepare import Prepared
 from testbed.trace import Trace
 from testbed.virtual_link import LinkFuture
@@ -198,7 +198,10 @@ class BatchService:
         return loaded
 
     def _future(self, arrival_s: float) -> LinkFuture:
-        return LinkFuture(self._trace, (self._message["trace_offset_s"] + arrival_s) % self._trace.period_s)
+        return LinkFuture(self._trace, self._trace_offset_s(arrival_s))
+
+    def _trace_offset_s(self, arrival_s: float) -> float:
+        return float(self._message["trace_offset_s"] + arrival_s) % self._trace.period_s
 
     def _oracle_s(self, place: int, arrival_s: float) -> float:
         """The least TTFT that a request could have had alone on the link, by the costs measured before the first."""
@@ -207,8 +210,10 @@ class BatchService:
         costs = self._prepared.costs_of(stored)
         chunks = costs.options(stored.manifest, self._method.encodings)
         virtual = VirtualCosts(costs.decode_s, costs.reserve_s, question_s)
-        future = self._future(arrival_s)
-        return oracle_ttft_s(chunks, self._method.encodings, future, self._message["rtt_s"], virtual)
+        message, future = self._message, self._future(arrival_s)
+        delays_ms = message["delay_ms"], message["uplink_delay_ms"]
+        rtt_s = least_rtt_s(self._trace, self._trace_offset_s(arrival_s), message["slo_s"], *delays_ms)
+        return oracle_ttft_s(chunks, self._method.encodings, future, rtt_s, virtual)
 
 
 def _first_token(prepared: Prepared, cache: KVCache, question_ids: list[int], clock: StageClock) -> int:

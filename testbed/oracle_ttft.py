@@ -1,8 +1,10 @@
 """The TTFT that a rule could have had, knowing the trace: what tells avoidable violations from infeasible ones."""
 
+import itertools
 from collections.abc import Sequence
 
 from cachegen import ChunkOptions, FixedController, MeetController, make_estimator
+from testbed.trace import Trace
 from testbed.virtual_link import LinkFuture, VirtualLink
 from testbed.virtual_load import VirtualCosts, log_nothing, run_virtual_load
 
@@ -44,3 +46,27 @@ def oracle_ttft_s(
         for controller in controllers
     ]
     return min(recompute_s, *(result.ttft_s for result in results))
+
+
+def least_rtt_s(
+    trace: Trace, offset_s: float, span_s: float, delay_ms: float, uplink_delay_ms: float | None = None
+) -> float:
+    """Return the shortest round trip of an idle link during a replay's first seconds.
+
+    Parameters
+    ----------
+    trace : Trace
+        The link's; its own delays, if it has any, go before ``delay_ms``.
+    offset_s, span_s : float
+        Where in the trace the replay begins, and for how long to look.
+    delay_ms, uplink_delay_ms : float
+        One way, towards the receiver and back; None: alike.
+    """
+    delays_ms = [delay_ms]
+    if trace.delays_ms is not None:
+        # a period has them all
+        look_s = min(span_s, trace.period_s)
+        steps = itertools.takewhile(lambda step: step.start_s < look_s, trace.steps(offset_s))
+        delays_ms = [step.delay_ms for step in steps if step.delay_ms is not None]
+    down_ms = min(delays_ms)
+    return (down_ms + (down_ms if uplink_delay_ms is None else uplink_delay_ms)) / 1e3

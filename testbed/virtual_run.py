@@ -89,7 +89,7 @@ class _Loads:
         result = run_virtual_load(
             self._chunks,
             controller,
-            make_estimator(controller.estimator),
+            make_estimator(self._config.estimator or controller.estimator),
             VirtualLink(future, self._rtt_s),
             self._rtt_s,
             self._config.slo_s,
@@ -115,13 +115,19 @@ class _Loads:
             "ended_s": min(result.ttft_s, self._config.request_timeout_s),
         }
         if "" in result.chunk_sources or result.ttft_s > self._config.request_timeout_s:
-            return RequestRow(**common, status="timed_out", error=f"not done after {self._config.request_timeout_s} s")
+            return RequestRow(
+                **common,
+                status="timed_out",
+                error=f"not done after {self._config.request_timeout_s} s",
+                wasted_bytes=result.received_bytes,
+            )
         load_s = result.ttft_s - self._virtual.question_s
         sources = result.chunk_sources
         end_s = request.trace_offset_s + result.ttft_s
         return RequestRow(
             **common,
             status="ok",
+            wasted_bytes=result.wasted_bytes,
             ttft_ms=1e3 * result.ttft_s,
             stages_ms={
                 stage: 1e3 * spent_s for stage, spent_s in stages_of(events, load_s, self._virtual.question_s).items()
@@ -215,6 +221,7 @@ def make_scenarios(options: argparse.Namespace, costs: MeasuredCosts) -> list[Sc
             "delay-ms": options.delay_ms,
             "request-timeout-s": options.request_timeout_s,
             "seed": options.seed,
+            **({"estimator": options.estimator} if options.estimator else {}),
         }
         # everything else as a run has it by default
         config = make_config(run_arguments([f"--{flag}={value}" for flag, value in flags.items()]))
@@ -242,6 +249,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--delay-ms", type=float, default=20.0, metavar="MS", help="one way (default: 20)")
     parser.add_argument("--request-timeout-s", type=float, default=120.0, metavar="S", help="default: 120")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--estimator", metavar="NAME", help="of all controllers (default: to each what suits it)")
     parser.add_argument("--costs", type=Path, default=DEFAULT_PATH, metavar="FILE")
     return parser.parse_args(arguments)
 

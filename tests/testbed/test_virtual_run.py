@@ -61,6 +61,31 @@ def test_each_scenario_can_be_compared_with_itself(finished):
     assert compare([str(finished), str(finished)]) == 0
 
 
+def test_bytes_in_vain_are_counted_and_are_all_of_a_request_without_a_first_token(finished, tmp_path):
+    for folder in finished.glob("*-*ms"):
+        events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+        said = {
+            (event["request"], event["method"]): event["wasted_bytes"] for event in events if event["event"] == "loaded"
+        }
+        assert {(row.request, row.method): row.wasted_bytes for row in read_requests(folder / "requests.csv")} == said
+
+    [row] = all_rows(
+        run(tmp_path / "late", *["--traces", "3g", "--requests", "1", "--methods", "raw", "--request-timeout-s", "2"])
+    )
+    assert (row.status, row.wasted_bytes) == ("timed_out", row.bytes)
+
+
+def test_every_controller_is_told_the_estimate_that_is_named(tmp_path, capsys):
+    folder = run(tmp_path / "told", "--traces", "lte", "--estimator", "harmonic-mean")
+    events = [json.loads(line) for path in folder.glob("*/events.jsonl") for line in path.read_text().splitlines()]
+    assert {event["estimator"] for event in events if event["event"] == "decision"} == {"harmonic-mean"}
+    [config] = folder.glob("*/config.json")
+    assert json.loads(config.read_text())["estimator"] == "harmonic-mean"
+
+    assert main(["-o", str(tmp_path / "x"), *GRID, "--estimator", "guess"]) == 2
+    assert "guess" in capsys.readouterr().err
+
+
 def test_the_report_counts_what_meet_promises(finished):
     text = (finished / "controllers.md").read_text()
 
