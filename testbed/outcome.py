@@ -102,6 +102,8 @@ class RunRecord:
         self._dir.add_link_rows(self._link_table(self.samples))
         if self.captures:
             self._dir.write_json("replays.json", self._replays())
+            # whoever examines the captures needs it, wherever the directory and the trace's file are by then
+            self._dir.write_trace(self._trace)
         logs = [log for _, log in self._batches]
         summary = self._summary(summarize(self.samples, logs, self._config.link.counted_delay_s))
         self._dir.write_json("summary.json", summary)

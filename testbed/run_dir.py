@@ -13,8 +13,12 @@ from typing import Any
 from cachegen import InvalidInputError
 from testbed.metrics import RequestRow
 from testbed.request_table import COLUMNS, csv_cells
+from testbed.trace import Trace
+from testbed.traces.recording import Recording
+from testbed.traces.writing import recording_csv, write_new
 from testbed.whole_file import replacing
 
+TRACE_COPY = "trace.csv"
 _STORE = "store"
 
 
@@ -61,6 +65,11 @@ class RunDir:
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         with replacing(self.path / name) as scratch:
             scratch.write_text(text, encoding="utf-8")
+
+    def write_trace(self, trace: Trace) -> None:
+        """Write what the link was to do, as a trace file of the project's own."""
+        recording = Recording(trace.times_s, trace.rates_mbps, trace.delays_ms, trace.period_s)
+        write_new(self.path / TRACE_COPY, recording_csv(recording), overwrite=True)
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Append a line to ``events.jsonl``."""

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cachegen import InvalidInputError
-from testbed.config import RunConfig
 from testbed.fidelity import FidelityLimits, busy_second_errors, percentile, rtt_error_ms
 from testbed.link_account import LinkRow
+from testbed.link_settings import LinkSettings, Way
 from testbed.loss import loss_tolerance
 from testbed.packets.checks import ArrivedBytes, Handshakes, Retransmissions, Strangers
 from testbed.packets.frames import Frame, read_frames
-from testbed.trace import Trace
+from testbed.run_dir import TRACE_COPY
+from testbed.trace import Trace, load_trace
 
 _SENDER, _RECEIVER = "storage", "gpu"
 _FULLY_BUSY = 0.999
@@ -41,16 +42,16 @@ def examine(run: Path) -> list[Finding]:
     InvalidInputError
         The directory has no captures, or a file of it cannot be read.
     """
-    config, manifest = RunConfig.from_json(_read_json(run / "config.json")), _read_json(run / "manifest.json")
+    config, manifest = _read_json(run / "config.json"), _read_json(run / "manifest.json")
     hosts = manifest.get("captures")
     if not hosts:
         raise InvalidInputError(f"{run}: the run kept no frames; testbed/run.py --pcap does")
-    trace, limits = config.load_trace(), FidelityLimits()
+    link, trace, limits = LinkSettings.from_config(config), _load_trace(run, config), FidelityLimits()
     rows = _busy_rows(run)
     hardware = {host: _hardware(about) for host, about in hosts.items()}
     # frames lost or held up on purpose say nothing of the rate, nor does a delay that changes: then it is seen where
     # they leave the shaper
-    delay_s = None if trace.delays_ms is not None else config.link.counted_delay_s
+    delay_s = None if trace.delays_ms is not None else link.counted_delay_s
     starts_s = [row.start_s + (delay_s or 0.0) for row in rows]
     ends_s = [start_s + row.duration_s for start_s, row in zip(starts_s, rows, strict=True)]
     way = (hardware[_SENDER], hardware[_RECEIVER])
@@ -66,11 +67,19 @@ def examine(run: Path) -> list[Finding]:
     return [
         _completeness(hosts),
         _shared(hosts) or _rate(rows, arrived.sums, trace, limits),
-        _round_trip(handshakes, config, trace, limits),
+        _round_trip(handshakes, link, trace, limits),
         Finding("retransmissions", f"{again.again} of {again.segments} segments with payload", True),
-        _losses(sent.frames, received.frames, config),
+        _losses(sent.frames, received.frames, link.down),
         _confinement(strangers, hosts),
     ]
+
+
+def _load_trace(run: Path, config: Mapping[str, Any]) -> Trace:
+    """The run's own copy: neither its directory nor the trace has to stay where it was. Older runs have none."""
+    copy = run / TRACE_COPY
+    if copy.exists():
+        return load_trace(copy, "csv")
+    return load_trace(config["trace"], config.get("trace_format"), config.get("trace_series"))
 
 
 @dataclass(frozen=True)
@@ -138,19 +147,18 @@ def _rate(rows: list[_BusyRow], sums: list[int], trace: Trace, limits: FidelityL
     return Finding("rate", found, mean <= limits.rate_error_mean and p95 <= limits.rate_error_p95)
 
 
-def _round_trip(handshakes: Handshakes, config: RunConfig, trace: Trace, limits: FidelityLimits) -> Finding:
+def _round_trip(handshakes: Handshakes, link: LinkSettings, trace: Trace, limits: FidelityLimits) -> Finding:
     if not handshakes.rtt_ms:
         return Finding("round trip", "no connection was opened while frames were captured", True)
-    least_ms, planned_ms = min(handshakes.rtt_ms), config.link.rtt_ms
+    least_ms, planned_ms = min(handshakes.rtt_ms), link.rtt_ms
     found = f"{least_ms:.2f} ms, the least of {len(handshakes.rtt_ms)} handshakes"
     if trace.delays_ms is not None:
         return Finding("round trip", f"{found}; the trace has delays of its own", True)
-    is_right = rtt_error_ms(least_ms, config.link) <= limits.rtt_error_ms
+    is_right = rtt_error_ms(least_ms, link) <= limits.rtt_error_ms
     return Finding("round trip", f"{found}, for {planned_ms:g} ms planned", is_right)
 
 
-def _losses(sent: int, received: int, config: RunConfig) -> Finding:
-    way = config.link.down
+def _losses(sent: int, received: int, way: Way) -> Finding:
     share = (sent - received) / sent if sent else 0.0
     found = f"{sent - received} of {sent} frames to {_RECEIVER} were lost on the way, {way.loss:.2%} asked for"
     return Finding("loss", found, abs(share - way.loss) <= (loss_tolerance(way, sent) if way.loss else 0.0))

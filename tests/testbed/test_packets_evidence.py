@@ -80,6 +80,19 @@ def test_the_replay_of_a_batch_is_found_by_its_number(run, tmp_path):
         examine(tmp_path)
 
 
+def test_a_run_is_examined_where_neither_its_directory_nor_the_trace_is_where_it_was(run, tmp_path):
+    run()
+    settings = json.loads((tmp_path / "config.json").read_text()) | {
+        "contexts": "/gone/my.jsonl",
+        "trace": "/gone/my.csv",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "flat.csv").rename(tmp_path / "trace.csv")
+
+    [rate] = [finding for finding in examine(tmp_path) if finding.what == "rate"]
+    assert rate.found.startswith("0.00% off")
+
+
 def wrong(findings):
     return {what for what, finding in findings.items() if not finding.is_right}
 

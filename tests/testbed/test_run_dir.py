@@ -11,6 +11,7 @@ import pytest
 from cachegen import InvalidInputError
 from testbed.metrics import STAGES, RequestRow
 from testbed.run_dir import RunDir
+from testbed.trace import load_trace, parse_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = RequestRow(
@@ -82,3 +83,24 @@ def test_json_files_are_replaced_whole_and_hold_no_nan(tmp_path):
 
     assert json.loads((run.path / "summary.json").read_text()) == {"a": 1}
     assert {path.name for path in run.path.iterdir()} == {"store", "summary.json"}
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        b"time_s,rate_mbps\n0,8\n",
+        b"time_s,rate_mbps,delay_ms\n0,8,30\n10,0,13\n",
+        b'[{"duration_ms": 1013, "bandwidth_kbps": 1285}, {"duration_ms": 500, "bandwidth_kbps": 1693}]',
+    ],
+)
+def test_the_trace_that_a_run_keeps_replays_as_its_own_did(tmp_path, recording):
+    trace, run = parse_trace(recording, Path("recording")), RunDir(tmp_path, "kept")
+    run.write_trace(trace)
+    kept = load_trace(run.path / "trace.csv")
+
+    assert (kept.period_s, kept.format_name) == (pytest.approx(trace.period_s), "csv")
+    for index in range(200):
+        moment = index * trace.period_s / 100
+        assert kept.capacity_bytes(0.0, moment) == pytest.approx(trace.capacity_bytes(0.0, moment))
+        if trace.delays_ms is not None:
+            assert next(kept.steps(moment)).delay_ms == next(trace.steps(moment)).delay_ms
