@@ -48,6 +48,7 @@ def ensure_setup() -> None:
     """Make ``.venv`` usable; does nothing (in milliseconds) once that is done."""
     if _is_complete():
         return
+    _check_own_venv()
     with _one_at_a_time():
         if _is_complete():  # another process did it meanwhile
             return
@@ -95,6 +96,14 @@ def _one_at_a_time() -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def _check_own_venv() -> None:
+    """Refuse a link: what it points to belongs to another checkout, which set-up would change or remove."""
+    if VENV.is_symlink():
+        raise SetupError(
+            f"{VENV} is a link to {VENV.readlink()}, another checkout's environment; remove it to get one of its own"
+        )
 
 
 def _check_python() -> None:
