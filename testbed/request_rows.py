@@ -40,6 +40,8 @@ def _read_rows(path: Path, reader: "csv.DictReader[str]") -> tuple[RequestRow, .
     rows: dict[tuple[str, int], RequestRow] = {}
     for cells in reader:
         row = _Line(path, reader.line_num, cells).row()
+        if None in cells or None in cells.values():
+            raise RunFileError(f"{path}:{reader.line_num}: a damaged row: not a cell for each column")
         if (row.method, row.request) in rows:
             raise RunFileError(f"{path}:{reader.line_num}: request {row.request} of {row.method} stands there twice")
         rows[row.method, row.request] = row

@@ -17,7 +17,7 @@ def read_text(path: Path) -> str:
     """
     try:
         # not read_text(): a line end inside a cell stays what it is
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise RunFileError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -52,6 +52,16 @@ def test_a_damaged_cell_is_named(tmp_path, old, new, message):
         read_requests(path)
 
 
+def test_a_row_that_is_cut_off_is_refused_and_a_byte_order_mark_is_not(tmp_path):
+    path = write_csv(tmp_path, [served(0, "text", 1000.0), served(1, "text", 1000.0)])
+    content = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + content)
+    assert len(read_requests(path)) == 2
+    path.write_bytes(content[: content.rindex(b"{")])
+    with pytest.raises(InvalidInputError, match=r"requests\.csv:3: a damaged row"):
+        read_requests(path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InvalidInputError, match=r"requests\.csv: cannot be read: No such file"):
         read_requests(tmp_path / "requests.csv")
