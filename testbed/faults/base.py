@@ -1,11 +1,15 @@
 """What a fault is, and what it acts on."""
 
 import random
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from testbed.faults.fake_clock import FakeClock
+
+# What a stalled server is held in, whatever else happens to it meanwhile.
+STALLED = "stalled server"
 
 
 class FaultyServer(Protocol):
@@ -46,12 +50,27 @@ class Scene:
         Folder that the server serves.
     clock : FakeClock or None
         Of the run's programs; only there if a fault of the plan needs it.
+    held : Counter
+        How many of the faults that are going on hold a thing in the same state: it is let go by the last of them.
+    hit : set of str
+        Objects that a fault has changed and not yet mended; no other one touches them.
     """
 
     server: FaultyServer
     link: FaultyLink
     store: Path
     clock: FakeClock | None = None
+    held: Counter[str] = field(default_factory=Counter)
+    hit: set[str] = field(default_factory=set)
+
+    def hold(self, what: str) -> None:
+        """Note that one more fault holds this."""
+        self.held[what] += 1
+
+    def release(self, what: str) -> bool:
+        """Note that one holds it no more; return whether that was the last."""
+        self.held[what] -= 1
+        return self.held[what] == 0
 
 
 class Fault:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from testbed.faults.base import Fault, Scene
-from testbed.faults.objects import pick_objects
+from testbed.faults.objects import first_of, pick_objects
 
 
 class CorruptObjects(Fault):
@@ -16,22 +16,24 @@ class CorruptObjects(Fault):
 
     def __init__(self, share: float) -> None:
         super().__init__(share)
+        self._names: list[str] = []
         self._flipped: list[tuple[Path, int, int]] = []
 
     def begin(self, scene: Scene, chance: random.Random) -> str:
         """Flip."""
-        names = pick_objects(scene.store, self.folder, self.share, chance)
-        for name in names:
+        self._names = pick_objects(scene, self.folder, self.share, chance)
+        for name in self._names:
             path = scene.store / name
             flip = path, chance.randrange(path.stat().st_size), 1 << chance.randrange(8)
             self._flipped.append(flip)
             _flip(*flip)
-        return f"a bit flipped in {len(names)} objects, the first being {names[0]}"
+        return f"a bit flipped in {len(self._names)} objects, {first_of(self._names)}"
 
-    def end(self, scene: Scene) -> None:  # noqa: ARG002 - knows its files
+    def end(self, scene: Scene) -> None:
         """Flip back."""
         for flip in self._flipped:
             _flip(*flip)
+        scene.hit.difference_update(self._names)
 
 
 class CorruptManifests(CorruptObjects):

@@ -24,6 +24,7 @@ class DiskFull(Fault):
 
     def begin(self, scene: Scene, chance: random.Random) -> str:  # noqa: ARG002 - leaves nothing to chance
         """Take the room away, and see that a write says so."""
+        scene.hold("disk")
         status = os.statvfs(scene.store)
         used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
         _mount(f"remount,size={used_bytes + status.f_frsize}", scene.store)
@@ -37,7 +38,8 @@ class DiskFull(Fault):
 
     def end(self, scene: Scene) -> None:
         """Give the room back."""
-        _mount("remount,size=50%", scene.store)
+        if scene.release("disk"):
+            _mount("remount,size=50%", scene.store)
 
 
 @contextmanager

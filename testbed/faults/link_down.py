@@ -10,9 +10,11 @@ class LinkDown(Fault):
 
     def begin(self, scene: Scene, chance: random.Random) -> str:  # noqa: ARG002 - leaves nothing to chance
         """Hold everything back."""
+        scene.hold("link")
         scene.link.interrupt()
         return "the link lets nothing through"
 
     def end(self, scene: Scene) -> None:
         """Follow the trace again."""
-        scene.link.resume()
+        if scene.release("link"):
+            scene.link.resume()

@@ -3,7 +3,7 @@
 import random
 
 from testbed.faults.base import Fault, Scene
-from testbed.faults.objects import Aside, pick_objects
+from testbed.faults.objects import Aside, first_of, pick_objects
 
 
 class MissingObjects(Fault):
@@ -14,11 +14,12 @@ class MissingObjects(Fault):
     def begin(self, scene: Scene, chance: random.Random) -> str:
         """Take them out."""
         self._aside = Aside(scene.store)
-        names = pick_objects(scene.store, "chunks/", self.share, chance)
-        for name in names:
+        self._names = pick_objects(scene, "chunks/", self.share, chance)
+        for name in self._names:
             self._aside.take(name)
-        return f"{len(names)} objects gone, the first being {names[0]}"
+        return f"{len(self._names)} objects gone, {first_of(self._names)}"
 
-    def end(self, scene: Scene) -> None:  # noqa: ARG002 - knows its files
+    def end(self, scene: Scene) -> None:
         """Put them back."""
         self._aside.put_back()
+        scene.hit.difference_update(self._names)

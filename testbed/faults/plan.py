@@ -1,5 +1,6 @@
 """Plans of faults: ``kill-server@1.5s+2s,corrupt:5%@0s`` is read, checked and written here."""
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -35,6 +36,13 @@ class PlannedFault:
     duration_s: float | None
     share: float = DEFAULT_SHARE
 
+    def overlaps(self, other: "PlannedFault") -> bool:
+        """Whether both go on at any one time."""
+        return all(
+            one.duration_s is None or later.start_s <= one.start_s + one.duration_s
+            for one, later in ((self, other), (other, self))
+        )
+
     def make(self) -> Fault:
         """Return the fault, new."""
         return FAULTS[self.kind](self.share)
@@ -51,6 +59,11 @@ def parse_faults(plan: str) -> tuple[PlannedFault, ...]:
         There is no such kind.
     """
     faults = [_parse(part.strip()) for part in plan.split(",")] if plan.strip() else []
+    for full, writing in itertools.product(faults, faults):
+        if full.kind == "disk-full" and writing.kind.startswith("foreign-") and full.overlaps(writing):
+            raise InvalidInputError(
+                f"faults: {writing.text!r} writes to the disk that {full.text!r} fills at the same time"
+            )
     return tuple(sorted(faults, key=lambda fault: fault.start_s))
 
 

@@ -7,7 +7,7 @@ so does SIGSTOP. What is not shown by it: a disk so slow that opening a file tak
 import random
 import threading
 
-from testbed.faults.base import Fault, Scene
+from testbed.faults.base import STALLED, Fault, Scene
 
 _STOPPED_S, _RUNNING_S = 0.2, 0.02
 
@@ -31,11 +31,17 @@ class SlowDisk(Fault):
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
-        scene.server.unpause()
+        _let_go(scene)
 
     def _take_turns(self, scene: Scene) -> None:
         while not self._ending.is_set():
             scene.server.pause()
             self._ending.wait(_STOPPED_S)
-            scene.server.unpause()
+            _let_go(scene)
             self._ending.wait(_RUNNING_S)
+
+
+def _let_go(scene: Scene) -> None:
+    # a stall at the same time lasts on
+    if not scene.held[STALLED]:
+        scene.server.unpause()

@@ -2,7 +2,7 @@
 
 import random
 
-from testbed.faults.base import Fault, Scene
+from testbed.faults.base import STALLED, Fault, Scene
 
 
 class StallServer(Fault):
@@ -10,9 +10,11 @@ class StallServer(Fault):
 
     def begin(self, scene: Scene, chance: random.Random) -> str:  # noqa: ARG002 - leaves nothing to chance
         """Stop it."""
+        scene.hold(STALLED)
         scene.server.pause()
         return "stopped with SIGSTOP"
 
     def end(self, scene: Scene) -> None:
         """Let it go on."""
-        scene.server.unpause()
+        if scene.release(STALLED):
+            scene.server.unpause()

@@ -96,6 +96,80 @@ def test_what_a_fault_does_to_the_store_is_done_and_undone(store, kind, hit):
     assert contents(store) == before
 
 
+OBJECT_KINDS = ("corrupt", "corrupt-manifest", "missing", "foreign-chunk", "foreign-profile")
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("second", OBJECT_KINDS)
+@pytest.mark.parametrize("first", OBJECT_KINDS)
+def test_faults_that_overlap_leave_each_others_objects_alone_and_the_store_as_it_was(store, first, second, share):
+    before = contents(store)
+    for ends_first in (0, 1):
+        scene, faults = Scene(Recorder(), Recorder(), store), [FAULTS[kind](share) for kind in (first, second)]
+        for seed, fault in enumerate(faults):
+            assert fault.begin(scene, random.Random(seed))
+        faults[ends_first].end(scene)
+        faults[1 - ends_first].end(scene)
+        assert contents(store) == before
+        assert not scene.hit
+
+
+def test_a_fault_that_finds_all_objects_hit_says_so(store):
+    scene = Scene(Recorder(), Recorder(), store)
+    FAULTS["missing"](1.0).begin(scene, random.Random(1))
+    assert FAULTS["corrupt"](1.0).begin(scene, random.Random(1)) == (
+        "a bit flipped in 0 objects, for other faults have hit them all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "calls"),
+    [
+        (("link-down", "link-down"), ["interrupt", "interrupt", "resume"]),
+        (("stall-server", "stall-server"), ["pause", "pause", "unpause"]),
+        (("kill-server", "kill-server"), ["kill", "kill", "restart"]),
+    ],
+)
+def test_what_two_faults_hold_is_let_go_by_the_last_of_them(store, kinds, calls):
+    recorder = Recorder()
+    scene, faults = Scene(recorder, recorder, store), [FAULTS[kind](0.5) for kind in kinds]
+    for fault in faults:
+        fault.begin(scene, random.Random(1))
+    faults[1].end(scene)
+    assert recorder.calls == calls[:2]
+    faults[0].end(scene)
+    assert recorder.calls == calls
+
+
+def test_a_server_that_comes_back_during_a_stall_stands_still_too(store):
+    server = Recorder()
+    scene, stall, kill = Scene(server, Recorder(), store), FAULTS["stall-server"](0.5), FAULTS["kill-server"](0.5)
+    stall.begin(scene, random.Random(1))
+    kill.begin(scene, random.Random(1))
+    kill.end(scene)
+    stall.end(scene)
+    assert server.calls == ["pause", "kill", "restart", "pause", "unpause"]
+
+
+def test_a_slow_disk_does_not_wake_a_stalled_server(store):
+    server = Recorder()
+    scene, stall, slow = Scene(server, Recorder(), store), FAULTS["stall-server"](0.5), FAULTS["slow-disk"](0.5)
+    stall.begin(scene, random.Random(1))
+    slow.begin(scene, random.Random(1))
+    slow.end(scene)
+    assert "unpause" not in server.calls
+    stall.end(scene)
+    assert server.calls[-1] == "unpause"
+
+
+@pytest.mark.parametrize("kind", ["foreign-profile", "foreign-chunk:5%"])
+def test_a_fault_that_writes_to_a_disk_that_is_full_then_is_refused(kind):
+    for plan in (f"disk-full@1s,{kind}@0s", f"disk-full@0s+2s,{kind}@1s", f"{kind}@0s+2s,disk-full@1s"):
+        with pytest.raises(InvalidInputError, match="writes to the disk that 'disk-full"):
+            parse_faults(plan)
+    assert len(parse_faults(f"disk-full@0s+1s,{kind}@2s")) == 2
+
+
 def test_faults_begin_and_end_at_their_times_and_are_logged(store):
     server, link, events = Recorder(), Recorder(), []
     plan = parse_faults("kill-server@0.05s+0.05s,link-down@0.02s")
