@@ -11,7 +11,7 @@ from testbed.metrics import RequestRow
 # Times to the tenth of a millisecond, which is finer than a screen shows.
 _TIME_DIGITS = 4
 _LARGEST = 1e15
-_NOTES = ("reason", "error")
+_NOTES = ("fault", "detail", "reason", "error")
 
 
 def timeline(row: RequestRow, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

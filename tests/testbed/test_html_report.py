@@ -198,6 +198,19 @@ def test_an_event_without_a_time_has_no_place(event):
     assert timeline(failed(0, "text", "x"), [event]) == []
 
 
+def test_a_fault_on_the_timeline_says_which_it_was_and_what_was_done():
+    began = {
+        "event": "fault",
+        "fault": "kill-server@0.3s+1s",
+        "detail": "killed with SIGKILL",
+        "t_s": 0.3,
+        "done_s": 0.31,
+    }
+    ended = {"event": "fault_ended", "fault": "kill-server@0.3s+1s", "t_s": 1.3, "done_s": 1.4}
+    notes = [mark["note"] for mark in timeline(failed(0, "text", "x"), [began, ended])]
+    assert notes == ["kill-server@0.3s+1s: killed with SIGKILL", "kill-server@0.3s+1s"]
+
+
 def test_fields_of_another_type_are_left_out_and_a_span_never_ends_before_it_starts():
     event = {"event": "fetch", "t_s": 0.5, "started_s": 0.9, "chunk": "1", "bytes": None, "encoding": 7}
     assert timeline(failed(0, "text", "x"), [event]) == [{"kind": "fetch", "start_s": 0.5, "end_s": 0.5}]
