@@ -13,6 +13,7 @@ from testbed.kernel_probe import probe_kernel
 from testbed.link_settings import Way
 from testbed.loss import loss_tolerance
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).resolve().parents[2]
 LAB = str(Path(__file__).with_name("network_lab.py"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -15,6 +15,7 @@ import pytest
 from starvation import starved
 from unprivileged import unprivileged
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).resolve().parents[2]
 LAB = str(Path(__file__).with_name("network_lab.py"))
 PYTHON = os.path.realpath(sys.executable) if sys.prefix == sys.base_prefix else sys.executable

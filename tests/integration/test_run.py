@@ -1,60 +1,17 @@
-"""The main job, end to end: real model, real link, real report; and what is left when it is stopped."""
+"""The main job, end to end: real model, real link, real report."""
 
-import csv
 import itertools
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from run_lab import ROOT, finished_well, load_summary, read_rows, start, wait_until_gone
 from starvation import starved
 
 from testbed.metrics import STAGES
 
-ROOT = Path(__file__).resolve().parents[2]
 METHODS = ["text", "quant8", "quant4", "cachegen", "cachegen-meet"]
-# Contexts an eighth as long as usual, over a link that suits them; everything else is the real thing.
-SMALL = ["--context-tokens", "256", "--chunk-tokens", "64", "--slo-ms", "1000", "--delay-ms", "5"]
-
-
-def start(runs, *flags, **options):
-    command = [sys.executable, str(ROOT / "testbed" / "run.py"), *SMALL, "--runs", str(runs), *flags]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-
-
-def processes_that_name(path):
-    """Pids of all processes on this machine, in any namespace, whose command line or environment names a path."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-            if str(path).encode() in words:
-                found.append(int(entry.name))
-    return found
-
-
-def wait_until_gone(path):
-    deadline_s = time.monotonic() + 10
-    while processes_that_name(path):
-        assert time.monotonic() < deadline_s, f"still running: {processes_that_name(path)}"
-        time.sleep(0.05)
-
-
-def read_until(process, words):
-    """Read output lines until one has the words."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
-            return lines
-    raise AssertionError(f"{words!r} never came:\n{''.join(lines)}")
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +29,8 @@ def finished(tmp_path_factory):
     return list(zip(folders, outputs, strict=True))
 
 
-def finished_well(status, folder):
-    """Whether a run ended as valid, or as starved by other work on the machine and by nothing else."""
-    validity = load_summary(folder)["validity"]
-    return status == (3 if starved(validity["reasons"]) else 0)
-
-
-def load_summary(folder):
-    return json.loads((folder / "latest" / "summary.json").read_text())
-
-
 def load(finished, name):
     return json.loads((finished[0][0] / "latest" / name).read_text())
-
-
-def read_rows(folder, name):
-    with (folder / "latest" / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_two_runs_at_once_are_judged_and_share_the_schedule(finished):
@@ -267,80 +209,3 @@ def test_a_burst_on_one_link_ends_with_its_reports(tmp_path):
     command = [sys.executable, "-m", "testbed.packets", str(run)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in {0, 3}, done.stderr
-
-
-def test_ctrl_c_leaves_a_readable_partial_result_and_no_process(tmp_path):
-    with start(tmp_path, "--requests", "50") as process:
-        read_until(process, "request 0 quant8")
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
-
-    assert process.returncode == 130, output
-    wait_until_gone(tmp_path)
-    summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
-    assert summary["status"] == "interrupted"
-    assert summary["methods"]["text"]["requests"] >= 1
-    assert "partial result" in (tmp_path / "latest" / "report.md").read_text()
-
-
-@pytest.mark.parametrize("moment", ["run directory", "warm up", "request 0 text"])
-def test_a_killed_run_leaves_no_process_and_the_next_one_works(tmp_path, moment):
-    with start(tmp_path, "--requests", "50") as process:
-        read_until(process, moment)
-        process.kill()
-    wait_until_gone(tmp_path)
-    [left] = [path for path in tmp_path.iterdir() if path.name != "latest"]
-    # the process inside may see the end of the one outside before it is ended itself
-    assert json.loads((left / "summary.json").read_text())["status"] in {"running", "interrupted"}
-
-    if moment == "request 0 text":
-        again = start(tmp_path, "--requests", "1", "--methods", "quant4")
-        output, _ = again.communicate(timeout=100)
-        assert finished_well(again.returncode, tmp_path), output
-        assert len([path for path in tmp_path.iterdir() if path.name != "latest"]) == 2
-        assert not (left / "store").exists()
-
-
-@pytest.mark.parametrize("program", ["cachegen\0serve", "testbed.relay", "testbed.inference_host"])
-def test_death_of_a_program_breaks_the_run_off_and_the_result_says_so(tmp_path, program):
-    environment = {**os.environ, "RUN_OF_THIS_TEST": str(tmp_path)}
-    with start(tmp_path, "--requests", "50", "--request-timeout-s", "3", env=environment) as process:
-        read_until(process, "request 0 quant8")
-        for pid in processes_that_name(tmp_path):
-            if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-        output, _ = process.communicate(timeout=60)
-
-    assert process.returncode == 5, output
-    wait_until_gone(tmp_path)
-    summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
-    assert summary["status"] == "broken"
-    assert "broken off: " in summary["validity"]["notes"][0]
-    # no request is blamed for it
-    assert all(figures["completed"] == figures["requests"] for figures in summary["methods"].values())
-    assert "partial result" in (tmp_path / "latest" / "report.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--methods", "gzip"], "no method 'gzip'"),
-        (["--trace", "no-such-trace"], "no-such-trace"),
-        (["--topology", "ring"], "no topology"),
-        (["--contexts", "/no/such/file.jsonl"], "/no/such/file.jsonl"),
-        (["--model", "/no/such/model"], "/no/such/model"),
-    ],
-)
-def test_bad_input_is_refused_with_a_reason(tmp_path, flags, message):
-    process = start(tmp_path, *flags)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 2, output
-    assert message in output
-    assert "Traceback" not in output
-
-
-def test_help_reads_well_and_needs_nothing_installed(tmp_path):
-    command = ["/usr/bin/python3", str(ROOT / "testbed" / "run.py"), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    for word in ("--trace", "--slo-ms", "exit status", "cachegen-0 ... cachegen-4"):
-        assert word in done.stdout
