@@ -68,8 +68,8 @@ def profile_for(shape: KVShape) -> Profile:
 class Container:
     """One chunk at the start of its context by the library's own calls: container, exact tokens and steps included."""
 
-    def __init__(self, profile: Profile, encoding: Encoding, device: torch.device) -> None:
-        self._profile, self._encoding, self._device = profile, encoding, device
+    def __init__(self, profile: Profile, encoding: Encoding) -> None:
+        self._profile, self._encoding = profile, encoding
         self._identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(KEY_BYTES), 0, 0)
 
     def encode(self, kv: torch.Tensor) -> bytes:
@@ -77,8 +77,8 @@ class Container:
         return encode_chunk(kv, self._encoding, self._identity, self._profile, tokens_behind=TOKENS)
 
     def decode(self, coded: bytes, out: torch.Tensor) -> None:
-        """From the host's memory to a tensor on the device, from there to ``out``."""
-        out.copy_(decode_chunk(coded, self._profile, self._identity, self._device).kv)
+        """From the host's memory to ``out`` on the device."""
+        decode_chunk(coded, self._profile, self._identity, out=out)
 
 
 def check_against_cpu(batch: CachegenBatch, kv: torch.Tensor, tables: CodecTables) -> None:
@@ -91,7 +91,7 @@ def check_against_cpu(batch: CachegenBatch, kv: torch.Tensor, tables: CodecTable
         sys.exit("the GPU's streams are not the CPU's")
     out = torch.empty_like(kv[:1])
     batch.decode(coded, out)
-    values = torch.empty(SHAPE.rows, TOKENS, SHAPE.channels, dtype=torch.float16)
+    values = torch.empty(SHAPE.rows, *kv.shape[3:], dtype=torch.float16)
     numba.dequantize(quantized, coded.bins.cpu().numpy(), values)
     if not torch.equal(out.cpu().view_as(values), values):
         sys.exit("the GPU's values are not the CPU's")
@@ -153,7 +153,7 @@ def main() -> None:
             rows.append({"codec": codec, "chunks": chunks, **measure(batch.encode, batch.decode, source)})
             sys.stdout.write(json.dumps(rows[-1]) + "\n")
     for encoding in (Encoding("cachegen", CACHEGEN_LEVEL), Encoding("transform", TRANSFORM_LEVEL)):
-        call = Container(profile, encoding, device)
+        call = Container(profile, encoding)
         rows.append({"codec": f"{encoding.codec} containers", "chunks": 1, **measure(call.encode, call.decode, kv)})
         sys.stdout.write(json.dumps(rows[-1]) + "\n")
     result = {"schema": 1, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}

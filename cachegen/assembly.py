@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import torch
-
 from cachegen.container import ChunkIdentity
 from cachegen.errors import MismatchError
+from cachegen.kv import KV_DTYPES
 from cachegen.kv_cache import KVCache
 from cachegen.load_host import LoadHost
 from cachegen.manifest import Manifest
@@ -102,18 +101,21 @@ class Assembly:
     def _decode(self, index: int, encoding: str, data: bytes) -> Span:
         started_s = self._clock.elapsed_s()
         with self._clock.compute(Stage.DECODE):
-            kv = self._decoded(index, encoding, data)
-            self._cache.write(self._manifest.chunks[index].first_token, kv)
+            self._decode_into_cache(index, encoding, data)
         self._written.add(index)
         return started_s, self._clock.elapsed_s()
 
-    def _decoded(self, index: int, encoding: str, data: bytes) -> torch.Tensor:
-        decoded = decode_chunk(data, self._profile, self._identity(index), self._model.device)
-        wanted = (encoding, self._model.shape.chunk_shape(self._manifest.chunks[index].num_tokens))
-        found = (str(decoded.encoding), tuple(decoded.kv.shape))
-        if found != wanted:
-            raise MismatchError(f"chunk {index} is {found[0]} of shape {found[1]}, wanted {wanted[0]} of {wanted[1]}")
-        return decoded.kv
+    def _decode_into_cache(self, index: int, encoding: str, data: bytes) -> None:
+        chunk = self._manifest.chunks[index]
+        room = self._cache.room(chunk.first_token, chunk.num_tokens)
+        # a cache may have been stored in another dtype than the model's
+        stored = {entry.name: entry.torch for entry in KV_DTYPES}.get(self._manifest.dtype, room.dtype)
+        out = room if stored == room.dtype else room.new_empty(room.shape, dtype=stored)
+        found = str(decode_chunk(data, self._profile, self._identity(index), out=out).encoding)
+        if found != encoding:
+            raise MismatchError(f"chunk {index} is {found}, wanted {encoding}")
+        if out is not room:
+            room.copy_(out)
 
     def _recompute(self, index: int) -> Span:
         started_s = self._clock.elapsed_s()

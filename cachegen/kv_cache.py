@@ -124,6 +124,28 @@ class KVCache:
             keys, values = kv[layer].transpose(1, 2)
             self._buffer.write(layer, first_token, keys, values)
 
+    def room(self, first_token: int, num_tokens: int) -> torch.Tensor:
+        """Where a chunk belongs, to be filled in: what is written to the tensor is in the cache.
+
+        Other than :meth:`write`, it takes no note of the cache outgrowing its buffer, which must not happen meanwhile.
+
+        Returns
+        -------
+        torch.Tensor
+            ``[layers, 2, tokens, kv_heads, head_dim]``, a view of the buffer.
+
+        Raises
+        ------
+        InvalidInputError
+            The buffer has no such place.
+        """
+        end = first_token + num_tokens
+        if not 0 <= first_token < end <= self._buffer.capacity_tokens:
+            raise InvalidInputError(
+                f"tokens [{first_token}, {end}) have no place in a buffer of {self._buffer.capacity_tokens}"
+            )
+        return self._buffer.tensor[:, :, :, first_token:end].transpose(2, 3)
+
     def commit(self, token_ids: Sequence[int]) -> None:
         """Take note of the next tokens, whose keys and values are in the buffer already.
 

@@ -15,7 +15,7 @@ from cachegen.codecs.transform import TransformCodec, transform_of
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.errors import FormatError, InvalidInputError, MismatchError
-from cachegen.kv import KV_DTYPES, check_kv, layout_of
+from cachegen.kv import KV_DTYPES, ChunkLayout, check_kv, layout_of
 from cachegen.profile import Profile
 from cachegen.profile_builder import ProfileBuilder
 
@@ -101,7 +101,8 @@ def decode_chunk(
     data: bytes | memoryview,
     profile: Profile | None,
     expect: ChunkIdentity | None = None,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
+    out: torch.Tensor | None = None,
 ) -> DecodedChunk:
     """Decode one chunk; holds no lock of the interpreter for long, so a worker thread may call it.
 
@@ -113,37 +114,51 @@ def decode_chunk(
         The profile that it was encoded with; None will do for codecs without tables.
     expect : ChunkIdentity or None
         What the container must say about itself.
-    device : str or torch.device
-        Where the tensor goes. On a GPU that the codec has kernels for it is decoded there.
+    device : str or torch.device, optional
+        Where the tensor goes; default: where ``out`` is, or else the CPU. On a GPU that the codec has kernels for it is
+        decoded there.
+    out : torch.Tensor, optional
+        Receives the tensor, which then is ``out`` itself: of the chunk's shape and dtype, such as a part of a cache.
+        Elements of a head lie next to each other, K and V of all layers equally far apart. After an error its content
+        is undefined. Default: a new tensor.
 
     Raises
     ------
     FormatError, ChecksumError, VersionError
         The bytes are not a container that this release can read.
     MismatchError
-        A sound container of another chunk, context, model or profile; the text names the field.
+        A sound container of another chunk, context, model or profile, or of another shape or dtype than ``out``; the
+        text names the field.
     InvalidInputError
-        The codec needs a profile and has none, or ``data`` is no contiguous buffer.
+        The codec needs a profile and has none, ``data`` is no contiguous buffer, or ``out`` is on another device or
+        cannot be written to.
     MemoryLimitError
         There is no memory for the tensor.
     """
     container = unpack(_container_bytes(data))
     if expect is not None:
         _check_identity(container.identity, expect)
-    device = torch.device(device)
+    layout = container.layout
+    if out is not None:
+        _check_out(out, layout, device)
+        device = out.device
+    device = torch.device("cpu" if device is None else device)
     codec = decoder_for(container.encoding.codec, device)
     tables = None
     if codec.uses_tables:
         used = _profile_for(profile, container.encoding, container.identity)
-        if used.shape != container.layout.shape:
-            raise FormatError(f"container says {container.layout.shape}, its profile has {used.shape}")
+        if used.shape != layout.shape:
+            raise FormatError(f"container says {layout.shape}, its profile has {used.shape}")
         tables = used.tables
     first_token = container.identity.first_token
     # kernels run on the current GPU
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    layout = container.layout
     with on_device, memory_for(f"the decoded tensor of {layout.num_tokens} tokens", layout.num_bytes):
-        kv = codec.decode(container.sections, layout, container.encoding.level, tables, first_token).to(device)
+        kv = codec.decode(container.sections, layout, container.encoding.level, tables, first_token, out)
+        if out is None:
+            kv = kv.to(device)
+        elif kv is not out:
+            kv = out.copy_(kv)
     return DecodedChunk(kv, container.encoding, container.identity)
 
 
@@ -184,6 +199,23 @@ def _container_bytes(data: object) -> memoryview:
             else repr(type(data).__name__)
         )
         raise InvalidInputError(f"a container must be bytes or a contiguous buffer, got {kind}") from error
+
+
+def _check_out(out: torch.Tensor, layout: ChunkLayout, device: str | torch.device | None) -> None:
+    given = layout_of(out)
+    if device is not None and torch.empty(0, device=device).device != out.device:
+        raise InvalidInputError(f"device: {device} is asked for, out is on {out.device}")
+    for field, found, wanted in (
+        ("shape", layout.tensor_shape, given.tensor_shape),
+        ("dtype", layout.dtype.name, given.dtype.name),
+    ):
+        if found != wanted:
+            raise MismatchError(f"{field}: container has {found}, out has {wanted}")
+    layers, halves, *_, dims = out.stride()
+    if dims != 1 or (layers != 2 * halves and len(out) > 1):
+        raise InvalidInputError(f"out has strides {out.stride()}; the last must be 1, the first twice the second")
+    if out.requires_grad:
+        raise InvalidInputError("out needs gradients, which decoding has none of")
 
 
 def _profile_for(profile: Profile | None, encoding: Encoding, identity: ChunkIdentity) -> Profile:

@@ -84,9 +84,20 @@ class Codec(Protocol):
         level: int | None,
         tables: CodecTables | None,
         first_token: int,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Tensor of ``layout``, in the host's memory or on the device of the codec's kernels."""
+        """Tensor of ``layout``, in the host's memory or on the device of the codec's kernels.
+
+        ``out`` is a tensor of that layout and :func:`destination` says whether the result is to be put there.
+        """
         ...
+
+
+def destination(layout: ChunkLayout, device: torch.device | str, out: torch.Tensor | None) -> torch.Tensor:
+    """Tensor to decode into: ``out`` where there is one on the device that decodes, else a new one."""
+    if out is not None and out.device == torch.device(device):
+        return out
+    return torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=device)
 
 
 def check_section_ids(codec: str, sections: Mapping[int, memoryview], expected: tuple[int, ...]) -> None:

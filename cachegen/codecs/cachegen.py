@@ -18,6 +18,7 @@ from cachegen.codecs.base import (
     CodecTables,
     check_section_ids,
     check_section_length,
+    destination,
     read_scales,
 )
 from cachegen.codecs.row_streams import RowStreams
@@ -94,6 +95,7 @@ class CachegenCodec:
         level: int | None,
         tables: CodecTables | None,
         first_token: int,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See ``Codec``."""
         del first_token
@@ -110,12 +112,12 @@ class CachegenCodec:
         row_bins = bins(sigmas, level)
         anchors = self._streams(sections, SECTION_ANCHOR_STREAMS, tables.anchors, groups, ANCHOR_LARGEST)
         deltas = self._streams(sections, SECTION_DELTA_STREAMS, tables.deltas[level], num_coded, DELTA_LARGEST)
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=self._backend.device)
-        out = kv.view(rows, layout.num_tokens, layout.shape.channels)
+        kv = destination(layout, self._backend.device, out)
+        into = kv.view(rows, *kv.shape[2:])
 
         def decode_rows(which: slice) -> None:
             part = Quantized(scale_bits[which], anchors.decode(which), sigmas[which], deltas.decode(which))
-            self._backend.dequantize(part, row_bins[which], out[which])
+            self._backend.dequantize(part, row_bins[which], into[which])
 
         row_bytes = layout.num_tokens * layout.shape.channels * _DECODE_BYTES
         self._backend.each(decode_rows, rows, row_bytes, int(layout.num_bytes * DECODE_MEMORY))

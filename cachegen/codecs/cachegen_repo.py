@@ -27,6 +27,7 @@ from cachegen.codecs.base import (
     CodecTables,
     check_section_ids,
     check_section_length,
+    destination,
     read_scales,
 )
 from cachegen.codecs.cachegen import as_rows
@@ -104,6 +105,7 @@ class CachegenRepoCodec:
         level: int | None,
         tables: CodecTables | None,
         first_token: int,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See ``Codec``."""
         from cachegen.kernels import numba_range
@@ -118,8 +120,8 @@ class CachegenRepoCodec:
         cdfs = self._read_tables(sections[SECTION_TABLES], layout, PUBLISHED_LEVELS[level].table_bins)
         coded = self._read_rows(sections, layout)
         largest = largest_values(row_bins(level, layout.shape.num_layers))
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device="cpu")
-        out = kv.view(num_rows, num_tokens, channels)
+        kv = destination(layout, "cpu", out)
+        into = kv.view(num_rows, *kv.shape[2:])
 
         def decode_rows(which: slice) -> None:
             for row in range(*which.indices(num_rows)):
@@ -128,7 +130,7 @@ class CachegenRepoCodec:
                     x = dequantize(symbols, scales[row], int(largest[row]))
                 except FormatError as error:
                     raise FormatError(f"codec {self.name}: section {SECTION_STREAMS}: row {row}: {error}") from error
-                cast.store(x[None], out[row : row + 1])
+                cast.store(x[None], into[row : row + 1])
 
         row_bytes = num_tokens * channels * _DECODE_BYTES
         get_backend("numba").each(decode_rows, num_rows, row_bytes, int(layout.num_bytes * DECODE_MEMORY))

@@ -17,6 +17,7 @@ from cachegen.codecs.base import (
     CodecTables,
     check_section_ids,
     check_section_length,
+    destination,
     read_scales,
 )
 from cachegen.codecs.bit_packing import pack_symbols, packed_bytes, unpack_symbols
@@ -73,6 +74,7 @@ class QuantizeCodec:
         level: int | None,
         tables: CodecTables | None,
         first_token: int,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See ``Codec``."""
         del level, tables, first_token
@@ -84,13 +86,13 @@ class QuantizeCodec:
         scales = torch.from_numpy(scale_values(read_scales(self.name, SECTION_SCALES, sections[SECTION_SCALES])))
         symbols = torch.from_numpy(self._read_symbols(sections[SECTION_SYMBOLS], layout.num_elements))
         finite = torch.finfo(layout.dtype.torch)
-        kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device="cpu")
-        rows = kv.view(layout.shape.rows, layout.num_tokens, layout.shape.channels)
+        kv = destination(layout, "cpu", out)
+        rows = kv.view(layout.shape.rows, *kv.shape[2:])
         # row by row: float32 values of the whole chunk would take twice the output
         for row, row_symbols, row_scales in zip(
             rows, symbols.view(rows.shape), scales.view(rows.shape[:2]), strict=True
         ):
-            x = row_symbols.float().sub_(self._largest).mul_(row_scales[:, None])
+            x = row_symbols.float().sub_(self._largest).mul_(row_scales[:, None, None])
             row.copy_(x.clamp_(finite.min, finite.max))
         return kv
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.base import CodecTables, check_section_ids
+from cachegen.codecs.base import CodecTables, check_section_ids, destination
 from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable
 from cachegen.codecs.exact_tokens import read_exact, write_exact
@@ -106,6 +106,7 @@ class TransformCodec:
         level: int | None,
         tables: CodecTables | None,
         first_token: int,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See ``Codec``."""
         assert level is not None
@@ -128,7 +129,7 @@ class TransformCodec:
         with self._errors_in(SECTION_COEFFICIENTS):
             units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
             # nothing as large as the header claims before its streams are known to be long enough for it
-            kv = torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=self._backend.device)
+            kv = destination(layout, self._backend.device, out)
             backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps, self._backend)
             self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)

@@ -121,8 +121,9 @@ class Backend(Protocol):
         ...
 
     def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
-        """Values of the symbols into ``out (rows, tokens, channels)``, clamped to the finite range of its dtype.
+        """Values of the symbols into ``out``, clamped to the finite range of its dtype.
 
+        ``out`` is ``(rows, tokens, heads, head_dim)`` at any strides, but elements of a head lie next to each other.
         ``row_bins (rows,)`` are those that the deltas were quantized with.
         """
         ...

@@ -22,14 +22,23 @@ _REBASE = np.uint32(0xC8000FFF)
 
 
 def store(x: npt.NDArray[np.float32], out: torch.Tensor) -> None:
-    """Write ``x (rows, tokens, channels)`` to ``out`` of the same shape; values are in range of its dtype.
+    """Write ``x (rows, tokens, channels)`` to ``out (rows, tokens, heads, head_dim)``, in range of its dtype.
 
     PyTorch would bring a team of threads for each piece, while this is called from several threads at once.
     """
+    values = x.reshape(out.shape)
     if out.dtype == torch.bfloat16:
-        _bfloat16_kernel(x, out.view(torch.uint16).numpy())
+        strides = (out.stride(0), out.stride(1), out.stride(2))
+        _bfloat16_kernel(values, flat(out.view(torch.uint16)), strides)
     else:
-        out.numpy()[...] = x
+        out.numpy()[...] = values
+
+
+def flat(tensor: torch.Tensor) -> Array:
+    """All elements between the first and the last, so that a compiled kernel meets one array type."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    elements: Array = tensor.as_strided((extent,), (1,)).numpy()
+    return elements
 
 
 @kernel
@@ -49,10 +58,12 @@ def float16_bits(value: np.float32, bits: np.uint32) -> np.uint16:
 
 
 @kernel
-def _bfloat16_kernel(x: Array, out: Array) -> None:
-    rows, num_tokens, channels = x.shape
+def _bfloat16_kernel(x: Array, out: Array, strides: tuple[int, int, int]) -> None:
+    rows, num_tokens, heads, head_dim = x.shape
     for row in range(rows):
-        bits, into = x[row].view(np.uint32), out[row]
         for token in range(num_tokens):
-            for channel in range(channels):
-                into[token, channel] = bfloat16_bits(bits[token, channel])
+            for head in range(heads):
+                at = row * strides[0] + token * strides[1] + head * strides[2]
+                bits, into = x[row, token, head].view(np.uint32), out[at : at + head_dim]
+                for dim in range(head_dim):
+                    into[dim] = bfloat16_bits(bits[dim])

@@ -71,7 +71,7 @@ class NumbaBackend:
 
     def dequantize(self, quantized: Quantized, row_bins: F32, out: torch.Tensor) -> None:
         """See ``Backend``."""
-        x = np.empty(tuple(out.shape), dtype=np.float32)
+        x = np.empty((*out.shape[:2], out.shape[2] * out.shape[3]), dtype=np.float32)
         numba_quantize.reconstruct_kernel(
             quantized.anchors,
             scale_values(quantized.scale_bits).astype(np.float64),

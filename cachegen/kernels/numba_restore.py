@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.kernels.base import Turns
-from cachegen.kernels.cast import bfloat16_bits, float16_bits
+from cachegen.kernels.cast import bfloat16_bits, flat, float16_bits
 from cachegen.kernels.jit import kernel
 from cachegen.kernels.workers import share_among_threads
 
@@ -43,7 +43,7 @@ def restore(
             which.start,
             which.stop,
             first_head,
-            _flat(x),
+            flat(x),
             x.stride(0),
             x.stride(1),
             head_dim,
@@ -57,20 +57,13 @@ def restore(
             kinds,
             torch.finfo(out.dtype).max,
             coded.numpy(),
-            _flat(out if out.dtype == torch.float32 else out.view(torch.uint16)),
+            flat(out if out.dtype == torch.float32 else out.view(torch.uint16)),
             out.shape[2],
             (out.stride(0), out.stride(1), out.stride(2)),
             _CODES[out.dtype],
         )
 
     share_among_threads(work, heads)
-
-
-def _flat(tensor: torch.Tensor) -> Array:
-    """All elements between the first and the last, so that a compiled kernel meets one array type."""
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    flat: Array = tensor.as_strided((extent,), (1,)).numpy()
-    return flat
 
 
 @kernel

@@ -43,7 +43,7 @@ class ReferenceBackend:
             row_bins,
             torch.finfo(out.dtype).max,
         )
-        out.copy_(torch.from_numpy(x))
+        out.copy_(torch.from_numpy(x).view(out.shape))
 
     def quantize_uniform(self, y: F32, step: float) -> npt.NDArray[np.int32]:
         """See ``Backend``."""

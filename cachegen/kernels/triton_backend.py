@@ -51,7 +51,7 @@ class TritonBackend:
             self._put(quantized.anchors),
             self._put(row_bins),
             self._put(quantized.deltas),
-            values[:, :, None],
+            values,
         )
         if values is not out:
             out.copy_(values)

@@ -35,7 +35,7 @@ def test_a_batch_of_the_papers_codec_decodes_to_the_bits_of_each_chunk():
 
     for chunk, found in zip(kv, out, strict=True):
         quantized = backends()[1].quantize(as_rows(chunk.cpu()), level)
-        wanted = torch.empty(2 * LAYERS, TOKENS, HEADS * DIM, dtype=torch.float16)
+        wanted = torch.empty(2 * LAYERS, TOKENS, HEADS, DIM, dtype=torch.float16)
         backends()[1].dequantize(quantized, anchor.bins(quantized.sigmas, level), wanted)
         assert same_bits(found.cpu().view_as(wanted), wanted)
 
@@ -63,7 +63,7 @@ def test_a_batch_of_the_transform_decodes_within_what_its_level_quantizes(level)
 @pytest.mark.parametrize("encoding", [Encoding("cachegen", 1), Encoding("transform", 3)], ids=str)
 def test_a_container_decodes_to_what_the_library_makes_of_it(encoding):
     profile, kv = make_profile(LAYERS, HEADS, DIM), chunks()[0]
-    call = Container(profile, encoding, DEVICE)
+    call = Container(profile, encoding)
     out = torch.empty_like(kv)
     data = call.encode(kv)
     call.decode(data, out)

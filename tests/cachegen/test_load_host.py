@@ -112,11 +112,11 @@ def test_controllers_that_adapt_load_side_by_side(stored, sharing, spec):
 def test_no_more_objects_are_on_their_way_than_the_hosts_limit(stored, monkeypatch):
     waiting, most_waiting, counting = [0], [0], threading.Lock()
 
-    def slow_decode(*arguments):
+    def slow_decode(*arguments, **options):
         time.sleep(0.02)
         with counting:
             waiting[0] -= 1
-        return decode_chunk(*arguments)
+        return decode_chunk(*arguments, **options)
 
     def submit(host, work):
         with counting:

@@ -112,9 +112,9 @@ def test_a_store_that_fails_for_a_while_is_asked_again(stored, failures):
 def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):
     may_decode = threading.Event()
 
-    def held(*arguments):
+    def held(*arguments, **options):
         assert may_decode.wait(timeout=60)
-        return decode_chunk(*arguments)
+        return decode_chunk(*arguments, **options)
 
     async def drive(source, load):
         for index in range(4):
@@ -137,10 +137,10 @@ def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):
 def test_a_load_cancelled_in_any_phase_leaves_nothing_behind(stored, monkeypatch, phase):
     begun, may_end = threading.Event(), threading.Event()
 
-    def slow(*arguments):
+    def slow(*arguments, **options):
         begun.set()
         may_end.wait(timeout=20)
-        return decode_chunk(*arguments)
+        return decode_chunk(*arguments, **options)
 
     def slow_prefill(cache, token_ids):
         begun.set()
