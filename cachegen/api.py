@@ -224,7 +224,8 @@ def get_kv(store_url: str, model: LanguageModel, context_key: bytes, encoding: s
     Parameters
     ----------
     store_url : str
-        A folder, or ``http://host:port`` of a storage server.
+        A folder, any other URL that :func:`cachegen.open_store` opens, or ``http://host:port`` or ``https://host:port``
+        of a storage server.
     context_key : bytes
         From the manifest that :func:`store_kv` returned.
     encoding : str
