@@ -19,7 +19,7 @@ CODECS: dict[str, Codec] = {
         QuantizeCodec(4),
         QuantizeCodec(3),
         CachegenCodec("numba"),
-        CachegenRepoCodec(),
+        CachegenRepoCodec("numba"),
         TransformCodec("numba"),
     )
 }

@@ -34,10 +34,10 @@ from cachegen.codecs.cachegen import as_rows
 from cachegen.codecs.published_levels import PUBLISHED_LEVELS, largest_values, row_bins
 from cachegen.codecs.published_quantizer import dequantize, quantize, token_scales
 from cachegen.errors import FormatError
-from cachegen.kernels import cast, get_backend
+from cachegen.kernels import cast, get_backend, get_range_coder
 from cachegen.kernels.base import F32
 from cachegen.kernels.cumulative import check_cumulative_tables, cumulative_tables
-from cachegen.kernels.range_coder import Cdfs, CodedRow, most_bytes, num_runs, run_spans
+from cachegen.kernels.range_coder import Cdfs, CodedRow, RangeCoder, most_bytes, num_runs, run_spans
 from cachegen.kernels.scales import scale_values
 from cachegen.kernels.workers import map_in_threads
 from cachegen.kv import ChunkLayout
@@ -54,7 +54,13 @@ _DECODE_BYTES = 1 + 4
 
 
 class CachegenRepoCodec:
-    """The published code's codec at its three levels; all parts stand in the chunk, none in a profile."""
+    """The published code's codec at its three levels; all parts stand in the chunk, none in a profile.
+
+    Parameters
+    ----------
+    backend : str
+        Name of the range coder that runs; all give the same bytes and the same tensors.
+    """
 
     name = "cachegen-repo"
     uses_tables = False
@@ -65,6 +71,13 @@ class CachegenRepoCodec:
         SECTION_STREAMS: "streams",
     }
 
+    def __init__(self, backend: str) -> None:
+        self._backend_name = backend
+
+    @property
+    def _coder(self) -> RangeCoder:
+        return get_range_coder(self._backend_name)
+
     def encode(
         self,
         kv: torch.Tensor,
@@ -74,20 +87,17 @@ class CachegenRepoCodec:
         tokens_behind: int | None = None,
     ) -> dict[int, bytes]:
         """See ``Codec``."""
-        # its compiler takes a while to import
-        from cachegen.kernels import numba_range
-
         del tables, first_token, tokens_behind
         assert level is not None
         x = as_rows(kv)
         scale_bits, scales = token_scales(x, kv.dtype)
         largest = largest_values(row_bins(level, kv.shape[0]))
-        num_bins = PUBLISHED_LEVELS[level].table_bins
+        num_bins, coder = PUBLISHED_LEVELS[level].table_bins, self._coder
 
         def encode_row(row: int) -> tuple[Cdfs, CodedRow]:
             symbols = quantize(x[row], scales[row], int(largest[row]))
             cdfs = cumulative_tables(symbols, num_bins)
-            return cdfs, numba_range.encode_row(symbols, cdfs)
+            return cdfs, coder.encode_row(symbols, cdfs)
 
         encoded = map_in_threads(encode_row, range(len(x)))
         lengths, streams = _by_run([coded for _, coded in encoded])
@@ -108,8 +118,6 @@ class CachegenRepoCodec:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See ``Codec``."""
-        from cachegen.kernels import numba_range
-
         del tables, first_token
         assert level is not None
         check_section_ids(
@@ -120,13 +128,14 @@ class CachegenRepoCodec:
         cdfs = self._read_tables(sections[SECTION_TABLES], layout, PUBLISHED_LEVELS[level].table_bins)
         coded = self._read_rows(sections, layout)
         largest = largest_values(row_bins(level, layout.shape.num_layers))
+        coder = self._coder
         kv = destination(layout, "cpu", out)
         into = kv.view(num_rows, *kv.shape[2:])
 
         def decode_rows(which: slice) -> None:
             for row in range(*which.indices(num_rows)):
                 try:
-                    symbols = numba_range.decode_row(coded[row], num_tokens, cdfs[row])
+                    symbols = coder.decode_row(coded[row], num_tokens, cdfs[row])
                     x = dequantize(symbols, scales[row], int(largest[row]))
                 except FormatError as error:
                     raise FormatError(f"codec {self.name}: section {SECTION_STREAMS}: row {row}: {error}") from error

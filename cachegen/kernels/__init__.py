@@ -6,6 +6,7 @@ from functools import cache
 
 from cachegen.errors import InvalidInputError, UnknownNameError
 from cachegen.kernels.base import Backend
+from cachegen.kernels.range_coder import RangeCoder
 
 BACKENDS = ("reference", "numba", "triton")
 
@@ -33,3 +34,15 @@ def get_backend(name: str) -> Backend:
             ) from error
         return TritonBackend()
     raise UnknownNameError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
+
+
+def get_range_coder(name: str) -> RangeCoder:
+    """The published code's coder of the backend ``reference`` or ``numba``, whose compiler is imported on first use."""
+    if name == "reference":
+        from cachegen.kernels import range_coder
+
+        return range_coder
+    assert name == "numba"
+    from cachegen.kernels import numba_range
+
+    return numba_range

@@ -10,6 +10,7 @@ does not end exactly where its symbols do is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,18 @@ class CodedRow:
 
     lengths: npt.NDArray[np.int32]
     data: U8
+
+
+class RangeCoder(Protocol):
+    """A module that codes rows: this one, or a twin that gives the same bits."""
+
+    def encode_row(self, symbols: U8, cdfs: Cdfs) -> CodedRow:
+        """Bitstreams of ``symbols (channels, tokens)``, each below the entries of its table less one."""
+        ...
+
+    def decode_row(self, coded: CodedRow, num_tokens: int, cdfs: Cdfs) -> U8:
+        """Symbols ``(channels, tokens)``; FormatError names the first bitstream that is not its symbols' own."""
+        ...
 
 
 def num_runs(num_tokens: int) -> int:

@@ -7,11 +7,12 @@ from checks import IDENTITY, make_chunk, same_bits, with_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegen.codecs.cachegen_repo import SECTION_TABLES
+from cachegen.codecs.cachegen_repo import SECTION_TABLES, CachegenRepoCodec
 from cachegen.codecs.published_levels import largest_values, row_bins
 from cachegen.container import unpack
 from cachegen.encoding import Encoding
 from cachegen.errors import FormatError
+from cachegen.kv import layout_of
 from cachegen.pipeline import decode_chunk, encode_chunk
 
 LEVELS = range(3)
@@ -134,3 +135,18 @@ def test_values_without_a_finite_quotient_are_coded():
     back = round_trip(kv.expand(1, 2, -1, 1, 1).contiguous(), 0)
 
     assert np.isfinite(back.numpy()).all()
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "dtype"), [(1, 1, torch.float32), (63, 2, torch.float16), (257, 1, torch.bfloat16)]
+)
+def test_codec_gives_the_same_bytes_and_bits_with_either_range_coder(level, tokens, heads, dtype):
+    kv = make_chunk(3, tokens, heads, 5, dtype)
+    reference, numba = CachegenRepoCodec("reference"), CachegenRepoCodec("numba")
+    sections = reference.encode(kv, level, None, 0)
+
+    assert sections == numba.encode(kv, level, None, 0)
+    views = {key: memoryview(body) for key, body in sections.items()}
+    first, second = (codec.decode(views, layout_of(kv), level, None, 0) for codec in (reference, numba))
+    assert same_bits(first, second)
