@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk-tokens", type=int, metavar="N", help=f"tokens of a chunk of --text (default: {_CHUNK_TOKENS})"
     )
+    parser.add_argument(
+        "--first-token",
+        type=int,
+        metavar="N",
+        help="position of the first token of --kv in its context (default: what the file says, else 0)",
+    )
+    parser.add_argument(
+        "--tokens-behind",
+        type=int,
+        metavar="N",
+        help="tokens of the context that follow those of --kv; transform codes its end more finely (default: unknown)",
+    )
     add_model(parser)
     add_profile(parser)
     add_overwrite(parser)
@@ -64,6 +77,9 @@ def _encode_text(options: argparse.Namespace, encoding: Encoding) -> None:
     from cachegen.chunking import PROFILE_HASH_BYTES
     from cachegen.pipeline import context_identities, encode_chunk
 
+    for flag, value in (("--first-token", options.first_token), ("--tokens-behind", options.tokens_behind)):
+        if value is not None:
+            raise InvalidInputError(f"{flag} goes with --kv: a text is a context of its own")
     check_output_folder(options.output, _CHUNK_NAMES, overwrite=options.overwrite)
     chunk_tokens = _CHUNK_TOKENS if options.chunk_tokens is None else options.chunk_tokens
     if chunk_tokens < 1:
@@ -98,7 +114,9 @@ def _encode_tensor(options: argparse.Namespace, encoding: Encoding) -> None:
     check_output(options.output, overwrite=options.overwrite)
     profile = None if options.profile is None else load_profile(options.profile)
     source = read_kv_file(options.kv)
-    data = encode_chunk(source.kv, encoding, source.identity(profile), profile)
+    if options.first_token is not None:
+        source = replace(source, first_token=options.first_token)
+    data = encode_chunk(source.kv, encoding, source.identity(profile), profile, options.tokens_behind)
     write_whole(options.output, data)
     _report(f"{options.output}: {source.kv.shape[2]} tokens as {encoding}", len(data), source.kv.numel())
 

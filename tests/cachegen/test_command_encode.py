@@ -124,6 +124,43 @@ def test_a_decoded_file_keeps_its_place_when_it_is_encoded_again(text_file, mode
     assert identity.profile_hash == model_files.profile.hash
 
 
+def test_a_tensor_without_metadata_is_coded_as_its_text_was_once_its_place_is_told(
+    text_file, model_files, tmp_path, capsys
+):
+    encode_text(text_file, model_files, tmp_path / "context", "--encoding", "transform-2")
+    encode_text(text_file, model_files, tmp_path / "exact", "--encoding", "raw")
+    main(["decode", str(tmp_path / "exact/chunk-0001.kvc"), "-o", str(tmp_path / "decoded.safetensors")])
+    bare = tmp_path / "bare.safetensors"
+    save_file(load_file(tmp_path / "decoded.safetensors"), bare)
+    command = ["encode", "--kv", str(bare), "--encoding", "transform-2", "--profile", str(model_files.profile_file)]
+    place = ["--first-token", "200", "--tokens-behind", "100"]
+    assert main([*command, *place, "-o", str(tmp_path / "told.kvc")]) == 0
+    assert main([*command, "-o", str(tmp_path / "untold.kvc")]) == 0
+
+    names = ("context/chunk-0001.kvc", "told.kvc", "untold.kvc")
+    text, told, untold = (unpack((tmp_path / name).read_bytes()) for name in names)
+    assert told.identity.first_token == 200
+    assert told.sections == text.sections
+    assert untold.identity.first_token == 0
+    assert sum(map(len, untold.sections.values())) > sum(map(len, told.sections.values()))
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (["--first-token", "-1"], "first_token is -1"),
+        (["--first-token", str(2**63)], f"first_token is {2**63}"),
+        (["--tokens-behind", "-1"], "tokens_behind is -1"),
+        (["--tokens-behind", str(2**60)], f"tokens_behind is {2**60}"),
+    ],
+)
+def test_a_place_that_no_context_has_is_refused(place, message, kv_file, tmp_path, capsys):
+    command = ["encode", "--kv", str(kv_file), "--encoding", "raw", *place]
+    assert main([*command, "-o", str(tmp_path / "a.kvc")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "a.kvc").exists()
+
+
 def test_a_file_of_another_model_is_not_encoded_with_this_ones_profile(text_file, model_files, tmp_path, capsys):
     encode_text(text_file, model_files, tmp_path / "context", "--encoding", "raw")
     main(["decode", str(tmp_path / "context/chunk-0000.kvc"), "-o", str(tmp_path / "kv.safetensors")])
@@ -286,6 +323,13 @@ def test_a_profile_of_another_model_is_refused_by_both_fingerprints(text_file, m
     shown = capsys.readouterr().err
     assert bytes(range(16)).hex() in shown
     assert model_files.profile.model_fingerprint.hex() in shown
+
+
+@pytest.mark.parametrize("flag", ["--first-token", "--tokens-behind"])
+def test_a_text_is_told_no_place(flag, text_file, tmp_path, capsys):
+    command = ["encode", "--text", str(text_file), "--encoding", "raw", flag, "0", "-o", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert f"{flag} goes with --kv" in capsys.readouterr().err
 
 
 def test_flags_of_the_other_kind_of_input_are_refused_by_name(kv_file, tmp_path, capsys):
