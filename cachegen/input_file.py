@@ -8,6 +8,9 @@ from pathlib import Path
 from cachegen.allocation import memory_for
 from cachegen.errors import InvalidInputError
 
+# More than any context has, so that a device without an end is found out.
+_MOST_CHARACTERS = 1 << 26
+
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
     """Bytes of a regular file, whatever they are.
@@ -34,20 +37,22 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, max_characters: int | None = None) -> str:
-    """Text of a UTF-8 file, or its beginning.
+    """Text of a UTF-8 file or pipe, or its beginning.
 
     Raises
     ------
     InvalidInputError
-        The file cannot be read, or is not UTF-8; the message names the place.
+        The file cannot be read, is not UTF-8, or, where no beginning is asked for, need not end; the message names it.
     """
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(-1 if max_characters is None else max_characters)
+            text = file.read(_MOST_CHARACTERS + 1 if max_characters is None else max_characters)
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path}: not UTF-8 text: {error}") from error
+    if max_characters is None and len(text) > _MOST_CHARACTERS:
+        raise InvalidInputError(f"{path}: has more than {_MOST_CHARACTERS:,} characters")
     if not text.strip():
         raise InvalidInputError(f"{path}: holds no text")
     return text

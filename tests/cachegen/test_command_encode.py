@@ -315,6 +315,11 @@ def test_a_text_that_is_none_is_refused_by_name(content, message, tmp_path, caps
     assert message in shown
 
 
+def test_a_text_without_an_end_is_refused(tmp_path, capsys):
+    assert main(["encode", "--text", "/dev/zero", "--encoding", "raw", "-o", str(tmp_path / "x")]) == 2
+    assert "/dev/zero: has more than 67,108,864 characters" in capsys.readouterr().err
+
+
 def test_a_profile_of_another_model_is_refused_by_both_fingerprints(text_file, model_files, tmp_path, capsys):
     foreign = tmp_path / "foreign.safetensors"
     save_profile(make_profile(2, 2, 8), foreign)
