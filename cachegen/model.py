@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache
@@ -17,8 +18,19 @@ from cachegen.model_fingerprint import fingerprint_of
 from cachegen.model_lengths import longest_sequence
 from cachegen.model_shape import model_title, probe_cache
 
-# What transformers raises where a file is missing, damaged or of another kind.
-_LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError)
+# What transformers raises where a file is missing, damaged or of another kind; the last three where a configuration
+# holds a value that it did not expect.
+_LOAD_ERRORS = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    ImportError,
+    KeyError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    AttributeError,
+)
 
 
 class LanguageModel:
@@ -268,7 +280,7 @@ def load_model(
     Raises
     ------
     InvalidInputError
-        Nothing loadable lies there, or a model without its tokenizer.
+        Nothing loadable lies there, or a model without all of its weights or its tokenizer.
     UnsupportedModelError
         Its cache is not one K and one V tensor a layer, alike in all layers.
     """
@@ -278,11 +290,16 @@ def load_model(
         # first, so that what fails behind it is known not to be a wrong name
         AutoConfig.from_pretrained(name_or_path)
         tokenizer = _load_tokenizer(name_or_path)
-        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
+        model, found = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, output_loading_info=True)
     except CachegenError:
         raise
     except _LOAD_ERRORS as error:
         raise InvalidInputError(f"no causal language model at {str(name_or_path)!r}: {error}") from error
+    if missing := sorted(found["missing_keys"]):
+        # transformers draws them at random and goes on
+        raise InvalidInputError(
+            f"{str(name_or_path)!r} lacks {len(missing)} of its model's weights, such as {missing[0]}"
+        )
     return LanguageModel(model.to(device).eval(), tokenizer, Path(name_or_path).name)
 
 

@@ -1,8 +1,10 @@
 """A model's cache, filled in any way, continues as the plain model does."""
 
+import json
+
 import pytest
 import torch
-from families import letters, model_of, network_of
+from families import letters, model_of, network_of, save_tiny_model
 from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
 from transformers import (
     LlamaConfig,
@@ -280,6 +282,28 @@ def test_a_damaged_model_file_is_refused(tmp_path):
     weights.write_bytes(weights.read_bytes()[:500])
     with pytest.raises(InvalidInputError, match=str(tmp_path)):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": 33}, "no causal language model at"),
+        ({"num_attention_heads": "4"}, "no causal language model at"),
+        ({"max_position_embeddings": "many"}, "no causal language model at"),
+        ({"dtype": "float17"}, "no causal language model at"),
+        ({"num_hidden_layers": 5}, "lacks 18 of its model's weights, such as model.layers.3."),
+    ],
+)
+def test_a_configuration_that_does_not_go_with_the_weights_is_refused(changes, said, tmp_path):
+    """Of missing weights transformers says a word and draws them at random, so that each load is another model."""
+    save_tiny_model(tmp_path, tiny_llama())
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
+
+    with pytest.raises(InvalidInputError) as refusal:
+        load_model(tmp_path)
+    assert str(tmp_path) in str(refusal.value)
+    assert said in str(refusal.value)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
