@@ -78,13 +78,16 @@ def read_kv_file(path: Path) -> KVFile:
     ------
     InvalidInputError
         There is no such file.
+    MemoryLimitError
+        There is no memory for it.
     FormatError
         Not a safetensors file, no tensor of that name, or metadata that :func:`write_kv_file` does not write.
     """
     if not path.is_file():
         raise InvalidInputError(f"no file at {path}")
     try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
+        # the file is mapped, and read when it is encoded
+        with memory_for(str(path), path.stat().st_size), safetensors.safe_open(str(path), framework="pt") as file:
             keys, metadata = list(file.keys()), file.metadata() or {}
             kv = file.get_tensor(KV_KEY) if KV_KEY in keys else None
     except safetensors.SafetensorError as error:

@@ -80,6 +80,8 @@ def encode_chunk(
         The profile belongs to another model, or its hash is not the identity's.
     UnsupportedModelError
         ``transform`` cannot code this model, or not at this position.
+    MemoryLimitError
+        There is no memory for it.
     """
     shape = check_kv(kv)
     if tokens_behind is not None and not (type(tokens_behind) is int and 0 <= tokens_behind <= MAX_TOKENS_BEHIND):
@@ -91,10 +93,12 @@ def encode_chunk(
         if used.shape != shape:
             raise MismatchError(f"shape: KV tensor has {shape}, profile has {used.shape}")
         tables = used.tables
-    sections = codec.encode(
-        kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token, tokens_behind
-    )
-    return pack(encoding, layout_of(kv), identity, sections)
+    layout = layout_of(kv)
+    with memory_for(f"encoding {layout.num_tokens} tokens", layout.num_bytes):
+        sections = codec.encode(
+            kv.detach().cpu().resolve_neg(), encoding.level, tables, identity.first_token, tokens_behind
+        )
+        return pack(encoding, layout, identity, sections)
 
 
 def decode_chunk(

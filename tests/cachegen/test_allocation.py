@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from checks import IDENTITY
+from safetensors.torch import save_file
 
 from cachegen import Encoding, MemoryLimitError, encode_chunk
 from cachegen.allocation import memory_for
@@ -41,8 +42,12 @@ def library(path):
 command("inspect", str(folder / "small.kvc"))
 command("decode", str(folder / "small.kvc"), "-o", str(folder / "small"))
 library(folder / "small.kvc")
-bound = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + room
-resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+
+def bound(room):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
+
+bound(room)
 found = {}
 for name in ("quant3", "raw"):
     path = folder / f"{name}.kvc"
@@ -50,6 +55,11 @@ for name in ("quant3", "raw"):
         "inspect": command("inspect", str(path)), "decode": command("decode", str(path), "-o", str(folder / "kv")),
         "library": library(path) if name == "quant3" else None,
     }
+kv = str(folder / "kv.safetensors")
+found["encode"] = command("encode", "--kv", kv, "--encoding", "quant3", "-o", str(folder / "new.kvc"))
+# less than the file, which is mapped
+bound(room // 4)
+found["map"] = command("encode", "--kv", kv, "--encoding", "quant3", "-o", str(folder / "new.kvc"))
 print(json.dumps(found))
 """
 
@@ -61,11 +71,20 @@ def found(tmp_path_factory):
     kv = torch.ones(SHAPE, dtype=torch.bfloat16)
     for name in ("quant3", "raw"):
         (folder / f"{name}.kvc").write_bytes(encode_chunk(kv, Encoding(name), IDENTITY, None))
+    save_file({"kv": kv[:, :, :256].contiguous()}, folder / "kv.safetensors")
     (folder / "small.kvc").write_bytes(encode_chunk(kv[:, :, :9], Encoding("quant3"), IDENTITY, None))
     command = [sys.executable, "-c", READER, str(folder), str(ROOM_BYTES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_encoding_says_what_there_is_no_memory_for(found):
+    for step, what in (("encode", "encoding 256 tokens, 16,777,216 bytes"), ("map", "kv.safetensors, 16,777,")):
+        status, shown = found[step]
+        assert status == 2
+        assert "no memory for " in shown
+        assert what in shown
 
 
 def test_decoding_says_how_many_bytes_were_wanted(found):
