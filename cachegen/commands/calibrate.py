@@ -15,7 +15,7 @@ from cachegen.commands.models import as_it_serves, open_model_to_measure
 from cachegen.commands.terminal import StepView, print_table
 from cachegen.commands.texts import CHARACTERS_PER_TOKEN
 from cachegen.encoding import ENCODINGS, Encoding
-from cachegen.errors import QualityError
+from cachegen.errors import InvalidInputError, QualityError
 from cachegen.held_out_text import held_out_text
 from cachegen.input_file import read_text
 
@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     max_characters = CALIBRATION_TOKENS_PER_TEXT * CHARACTERS_PER_TOKEN
     texts = [read_text(path, max_characters) for path in options.texts] if options.texts else calibration_texts()
     unseen = read_text(options.held_out, max_characters) if options.held_out else held_out_text()[:max_characters]
+    if unseen in texts:
+        raise InvalidInputError(f"{options.held_out or 'the text to check on'}: is one of --texts, so it was seen")
     model = open_model_to_measure(options.model, options.dtype)
     # the profile is for those who load the model as it serves, whatever it is measured in
     served = as_it_serves(model, options.model).fingerprint

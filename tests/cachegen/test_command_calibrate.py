@@ -53,6 +53,14 @@ def test_every_level_of_every_codec_with_tables_is_checked_on_unseen_text(model_
     assert bits[0] > bits[1]
 
 
+def test_a_text_that_was_calibrated_on_is_not_called_unseen(texts, model_files, tmp_path, capsys):
+    output = tmp_path / "profile.safetensors"
+    command = ["calibrate", "--model", str(model_files.folder), "-o", str(output), "--texts", *texts]
+    assert main([*command, "--held-out", texts[1]]) == 2
+    assert f"{texts[1]}: is one of --texts, so it was seen" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_a_profile_measured_in_float32_serves_the_model_in_its_own_dtype(texts, model_files, tmp_path, monkeypatch):
     monkeypatch.setattr("cachegen.model.serving_dtype", lambda _device: torch.bfloat16)
     seen = []
