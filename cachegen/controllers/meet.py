@@ -21,9 +21,10 @@ from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_pla
 from cachegen.errors import InvalidInputError
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
-# Share of the time left that a plan may take. The rest is for links that get slower; with none to spare a level chosen
-# to fit exactly misses whenever the rate falls at all.
-TARGET_SHARE = 0.7
+# Share of the time left that a plan may take for the sake of a finer level. The rest is for links that get slower; with
+# none to spare a level chosen to fit exactly misses whenever the rate falls at all. About as much as leaves a load no
+# slower in the mean than the coarsest level (docs/controllers.md).
+TARGET_SHARE = 0.3
 # An object in flight is given up for a plan that takes this share of the time that its own would.
 GIVE_UP_SHARE = 0.8
 
