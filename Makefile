@@ -44,7 +44,7 @@ test:            ## all tests; ARGS="-k words tests/FILE" selects
 	  || { [ $$? = 5 ] && [ -n '$(ARGS)' ]; }
 	$(VENV_PYTHON) -m pytest -m alone $(ARGS) || { [ $$? = 5 ] && [ -n '$(ARGS)' ]; }
 
-test-netem: setup ## tests of the netem backend in a guest kernel that has it (needs user-mode-linux); minutes
+test-netem: setup ## tests of the netem backend in a guest kernel that has it (needs user-mode-linux); a minute
 	$(VENV_PYTHON) tests/guest/boot.py
 
 check: setup     ## formatting, lint and types
