@@ -334,7 +334,7 @@ class LoadSession:
         missing_bytes = sum(
             chunk.transfer(chunk.options).missing_bytes
             if chunk.place is Place.IN_FLIGHT
-            else min(chunk.options.sizes_bytes.values())
+            else self._least_bytes(chunk.options)
             for chunk in open_
         )
         left = [chunk for chunk in self._chunks if chunk.place not in {Place.READY, Place.UNDECODED}]
@@ -346,6 +346,11 @@ class LoadSession:
         for chunk in open_:
             chunk.options = replace(chunk.options, sizes_bytes={})
         return True
+
+    def _least_bytes(self, options: ChunkOptions) -> int:
+        """Size of a chunk in the smallest encoding that the controller would take; 0 if it would take none."""
+        ways = options.sizes_bytes.keys() & set(self._controller.encodings)
+        return min((options.sizes_bytes[name] for name in ways), default=0)
 
     def _give_up(self, now_s: float) -> list[int]:
         lost = self._give_store_up(now_s)

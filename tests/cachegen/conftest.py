@@ -1,13 +1,16 @@
-"""A tiny model on disk, with its profile, for those who start from files."""
+"""What several files of tests begin with: a tiny model on disk, a stored context, a copy of it to be broken."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from families import save_tiny_model
+from stored_context import store_context
 from tiny_models import tiny_llama
 
 import cachegen.own_text
+from bench.clean_assembly import CleanContext
 from cachegen import Profile, calibrate, calibration_texts, load_model, save_profile
 
 
@@ -46,3 +49,22 @@ def cache_folder(tmp_path, monkeypatch, request):
     if request.module.__name__.startswith("test_command"):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "cachegen"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A context in a store on disk."""
+    return store_context(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def fresh(stored, tmp_path):
+    """A copy of the store, to be broken."""
+    shutil.copytree(stored.root, tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def clean(stored):
+    """What loads of the context have to give."""
+    return CleanContext(stored.model, stored.profile, stored.cache, stored.manifest)

@@ -25,10 +25,9 @@ from faulty_load import (
 )
 from faulty_server import FaultyServer
 from slow_link import SlowLink
-from stored_context import LADDER, store_context
+from stored_context import LADDER
 from tiny_models import random_tokens, tiny_llama
 
-from bench.clean_assembly import CleanContext
 from cachegen import (
     InvalidInputError,
     LoadLimits,
@@ -39,23 +38,6 @@ from cachegen import (
     store_kv,
 )
 from cachegen.manifest import chunk_name
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    return store_context(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture
-def fresh(stored, tmp_path):
-    """A copy of the store, to be broken."""
-    shutil.copytree(stored.root, tmp_path / "store")
-    return tmp_path / "store"
-
-
-@pytest.fixture(scope="module")
-def clean(stored):
-    return CleanContext(stored.model, stored.profile, stored.cache, stored.manifest)
 
 
 @pytest.mark.parametrize("method", METHODS)

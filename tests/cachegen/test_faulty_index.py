@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -16,10 +15,9 @@ from faulty_load import (
     said,
 )
 from faulty_server import FaultyServer
-from stored_context import LADDER, store_context
+from stored_context import LADDER
 from tiny_models import tiny_llama
 
-from bench.clean_assembly import CleanContext
 from cachegen import (
     MismatchError,
     ProfileBuilder,
@@ -28,23 +26,6 @@ from cachegen import (
 )
 from cachegen.errors import FormatError, ObjectNotFoundError, StoreError
 from cachegen.manifest import manifest_name, tokens_name
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    return store_context(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture
-def fresh(stored, tmp_path):
-    """A copy of the store, to be broken."""
-    shutil.copytree(stored.root, tmp_path / "store")
-    return tmp_path / "store"
-
-
-@pytest.fixture(scope="module")
-def clean(stored):
-    return CleanContext(stored.model, stored.profile, stored.cache, stored.manifest)
 
 
 def rewritten(old, new):

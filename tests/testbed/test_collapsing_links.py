@@ -107,6 +107,14 @@ def test_a_trickle_after_a_good_start_is_given_up_by_name(spec):
     assert ttft_s <= 5.0 + PATIENCE_S + 6 * 3.0 + SLACK_S
 
 
+def test_what_is_missing_counts_in_the_encodings_that_the_controller_takes():
+    # three of level 0 are on their way and one is undecided: of level 2 the store would be worth waiting for
+    ttft_s, events = load("fixed:level-0", [(0, 2.0)], slo_s=5.0, count=4, recompute_s=3.0)
+
+    assert [event for event, _ in events].count("recompute") == 4
+    assert ttft_s <= 5.0 + PATIENCE_S + 4 * 3.0 + SLACK_S
+
+
 @pytest.mark.parametrize("recompute_s", [20.0, 1e9])
 def test_a_slow_and_steady_link_is_not_thrown_away_where_recomputing_takes_longer(recompute_s):
     ttft_s, events = load("fixed:level-0", [(0, 1.0)], slo_s=2.0, recompute_s=recompute_s)
