@@ -179,3 +179,9 @@ def test_set_up_needs_the_standard_library_alone():
 def test_no_file_is_called_by_a_word_that_says_nothing():
     vague = {"utils", "util", "common", "misc", "helpers", "manager"}
     assert [relative(path) for path in [*LIBRARY, *TESTBED] if path.stem in vague] == []
+
+
+def test_the_run_itself_does_without_pytorch_whose_import_takes_seconds():
+    # the model is another process's
+    code = "import sys, testbed.experiment; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,12 +1,13 @@
 """What the reduction of a context gives: fewer entries of a KV cache than the context has tokens."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from cachegen import KVCache, LanguageModel
-
-# From a model, the cache of a whole context, the share of it to keep, and the tokens that a pass may take at once.
-Reduce = Callable[[LanguageModel, KVCache, float, int], KVCache]
+if TYPE_CHECKING:
+    from cachegen import KVCache, LanguageModel
 
 
 @dataclass(frozen=True)
@@ -15,14 +16,20 @@ class Reduction:
 
     Parameters
     ----------
-    reduce : callable
-        Returns a new cache; its ``skipped_tokens`` are set where the question goes to its original place.
+    module : str
+        Where its function ``reduce`` is, of a model, the cache of a whole context, the share of it to keep, and the
+        tokens that a pass may take at once.
     has_text : bool
         Whether what it leaves is a text, whose KV a prefill gives: only then can a chunk be recomputed.
     """
 
-    reduce: Reduce
+    module: str
     has_text: bool
+
+    def reduce(self, model: LanguageModel, cache: KVCache, share: float, chunk_tokens: int) -> KVCache:
+        """Return a new cache; its ``skipped_tokens`` are set where the question goes to its original place."""
+        reduced: KVCache = import_module(self.module).reduce(model, cache, share, chunk_tokens)
+        return reduced
 
 
 def kept(share: float, num_tokens: int) -> int:

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from cachegen import KVCache, LanguageModel, UnsupportedModelError
-from testbed.reductions.base import Reduction, kept
+from testbed.reductions.base import kept
 
 # No vocabulary reaches so far.
 _FIRST_ENTRY_ID = 1 << 31
 
 
-def _reduce(model: LanguageModel, whole: KVCache, share: float, chunk_tokens: int) -> KVCache:
+def reduce(model: LanguageModel, whole: KVCache, share: float, chunk_tokens: int) -> KVCache:
+    """See ``Reduction``."""
     sums = attention_sums(model, whole.token_ids, chunk_tokens)
     places = heavy_and_recent(sums, kept(share, whole.num_tokens))
     # [layers, 2, tokens, kv_heads, head_dim], and which tokens of it, [layers, 1, kept, kv_heads, 1]
@@ -112,6 +113,3 @@ def entry_ids(token_ids: Sequence[int], places: torch.Tensor) -> list[int]:
     count = places.shape[-1]
     drawn = np.frombuffer(hashlib.shake_256(b"h2o entries\0" + content).digest(4 * count), "<u4")
     return [int(number) | _FIRST_ENTRY_ID for number in drawn]
-
-
-H2O = Reduction(reduce=_reduce, has_text=False)

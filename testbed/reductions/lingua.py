@@ -10,12 +10,13 @@ the context. What is left is a text: it is prefilled from position 0 on, and the
 import torch
 
 from cachegen import KVCache, LanguageModel
-from testbed.reductions.base import Reduction, kept
+from testbed.reductions.base import kept
 
 _SEGMENT_TOKENS = 200
 
 
-def _reduce(model: LanguageModel, whole: KVCache, share: float, _chunk_tokens: int) -> KVCache:
+def reduce(model: LanguageModel, whole: KVCache, share: float, _chunk_tokens: int) -> KVCache:
+    """See ``Reduction``."""
     small = model.new_cache(whole.num_tokens)
     next_logits: torch.Tensor | None = None
     for first in range(0, whole.num_tokens, _SEGMENT_TOKENS):
@@ -39,6 +40,3 @@ def _surprisal(
     if next_logits is None:
         surprisal[0] = torch.inf
     return surprisal
-
-
-LINGUA = Reduction(reduce=_reduce, has_text=True)
