@@ -15,7 +15,7 @@ from cachegen.controllers.base import (
     Transfer,
 )
 from cachegen.controllers.fixed import FixedController
-from cachegen.controllers.meet import TARGET_SHARE, MeetController
+from cachegen.controllers.meet import MeetController
 from cachegen.controllers.oracle import OracleController
 from cachegen.controllers.paper import PaperController
 from cachegen.controllers.plan import LinkForecast
@@ -59,7 +59,7 @@ def _make_paper(argument: str, encodings: Sequence[str], forecast: LinkForecast 
 
 def _make_meet(argument: str, encodings: Sequence[str], forecast: LinkForecast | None) -> Controller:  # noqa: ARG001 - it measures
     try:
-        target_share = float(argument) if argument else TARGET_SHARE
+        target_share = float(argument) if argument else None
     except ValueError as error:
         raise InvalidInputError(f"meet:{argument}: the share of the time left to spend is a number in 0..1") from error
     return MeetController(encodings, target_share=target_share)

@@ -6,6 +6,7 @@ is compared with the one that gives it up: when the rate collapses so that the d
 recomputation takes its place if that ends clearly sooner.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,10 +22,14 @@ from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_pla
 from cachegen.errors import InvalidInputError
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
-# Share of the time left that a plan may take for the sake of a finer level. The rest is for links that get slower; with
-# none to spare a level chosen to fit exactly misses whenever the rate falls at all. About as much as leaves a load no
-# slower in the mean than the coarsest level (docs/controllers.md).
-TARGET_SHARE = 0.3
+# For the sake of a finer level a load may take this share of the time left, or, where even the plan that ends first
+# takes long, so many times as long as that one. With both a load is no slower in the mean than at the coarsest level,
+# and does a quarter of its harm (docs/controllers.md).
+QUALITY_SHARE = 0.2
+QUALITY_STRETCH = 1.5
+# But never more than this share of the time left: the rest is for links that get slower. With none to spare a level
+# chosen to fit exactly misses whenever the rate falls at all.
+SAFE_SHARE = 0.7
 # An object in flight is given up for a plan that takes this share of the time that its own would.
 GIVE_UP_SHARE = 0.8
 
@@ -39,7 +44,8 @@ class MeetController:
     forecast
         What the link will do; default: it keeps the estimated throughput.
     target_share
-        Share of the time left that a plan may take, from 0 (the plan that ends first, whatever its quality) to 1.
+        Share of the time left that a finer level may take, from 0 (the plan that ends first, whatever its quality) to
+        1; default: as ``QUALITY_SHARE``, ``QUALITY_STRETCH`` and ``SAFE_SHARE`` say.
 
     Raises
     ------
@@ -50,11 +56,11 @@ class MeetController:
     estimator = "two-speed"
 
     def __init__(
-        self, encodings: Sequence[str], forecast: LinkForecast | None = None, target_share: float = TARGET_SHARE
+        self, encodings: Sequence[str], forecast: LinkForecast | None = None, target_share: float | None = None
     ) -> None:
         if not encodings:
             raise InvalidInputError("this controller needs at least one encoding to choose from")
-        if not 0 <= target_share <= 1:
+        if target_share is not None and not 0 <= target_share <= 1:
             raise InvalidInputError(f"the share of the time left to spend must be in 0..1, not {target_share}")
         self.encodings = tuple(encodings)
         self._forecast, self._target_share = forecast, target_share
@@ -123,13 +129,18 @@ class MeetController:
         return None if state.throughput_bps is None else ConstantRate(state.throughput_bps)
 
     def _plan(self, state: LoadState, forecast: LinkForecast) -> Plan:
-        target_s = state.elapsed_s + self._target_share * max(0.0, state.remaining_s)
-        return make_plan(state, self.encodings, forecast, target_s)
+        left_s = max(0.0, state.remaining_s)
+        if self._target_share is not None:
+            return make_plan(state, self.encodings, forecast, state.elapsed_s + self._target_share * left_s)
+        soonest_s = make_plan(state, self.encodings, forecast, -math.inf).finish_s - state.elapsed_s
+        spend_s = max(QUALITY_SHARE * left_s, min(QUALITY_STRETCH * soonest_s, SAFE_SHARE * left_s))
+        return make_plan(state, self.encodings, forecast, state.elapsed_s + spend_s)
 
     def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
         """Nothing is known of the link: begin at both ends, with one object of the medium level."""
         first, last = state.remaining[0], state.remaining[-1]
-        in_time = first.recompute_s <= self._target_share * state.remaining_s
+        share = SAFE_SHARE if self._target_share is None else self._target_share
+        in_time = first.recompute_s <= share * state.remaining_s
         ladder = [name for name in self.encodings if name in last.sizes_bytes]
         recompute_s = sum(chunk.recompute_s for chunk in state.remaining)
         stream = ladder and not (first is last and recompute_s <= state.remaining_s)

@@ -11,12 +11,9 @@ so all take none finer than one with which everybody holds the deadline with tim
 
 from collections.abc import Sequence
 
-from cachegen.controllers.meet import TARGET_SHARE
+from cachegen.controllers.meet import SAFE_SHARE
 from cachegen.sharing.base import HostState, QueuedLoad, Turn
 from cachegen.sharing.queue_walk import Planned, QueueWalk
-
-# Share of the time left in which each load is to be done at the level that is common to all.
-COMMON_SHARE = 0.7
 
 
 class DeadlineSharing:
@@ -69,7 +66,7 @@ def _common_finest(kept: Sequence[QueuedLoad], start: QueueWalk) -> int:
         walk = start
         for load in kept:
             planned = walk.at_level(load, place)
-            if planned.finish_s > _target_s(load, start, COMMON_SHARE):
+            if planned.finish_s > _target_s(load, start):
                 break
             walk = planned.behind
         else:
@@ -77,15 +74,15 @@ def _common_finest(kept: Sequence[QueuedLoad], start: QueueWalk) -> int:
     return max(0, coarsest)
 
 
-def _target_s(load: QueuedLoad, start: QueueWalk, share: float) -> float:
+def _target_s(load: QueuedLoad, start: QueueWalk) -> float:
     now_s = start.host.now_s
-    return now_s + share * max(0.0, load.deadline_s - now_s)
+    return now_s + SAFE_SHARE * max(0.0, load.deadline_s - now_s)
 
 
 def _turns(start: QueueWalk, kept: Sequence[QueuedLoad], finest: int, late: Sequence[QueuedLoad] = ()) -> list[Turn]:
     walk, turns = start, []
     for load in (*kept, *late):
-        planned = walk.in_time(load, finest, _target_s(load, start, TARGET_SHARE))
+        planned = walk.in_time(load, finest, _target_s(load, start))
         turns.append(
             Turn(
                 load.number,

@@ -52,12 +52,38 @@ def test_a_fast_link_and_a_slow_computer_stream_all_from_the_back():
 
 
 def test_a_link_that_is_quicker_than_the_decoder_gives_the_level_that_can_be_decoded_in_time():
-    decode_s = {"fine": 1.2, "medium": 0.4, "coarse": 0.1}
+    decode_s = {"fine": 0.8, "medium": 0.2, "coarse": 0.05}
     chunks = tuple(ChunkOptions(index, 16, SIZES, 100.0, decode_s) for index in range(4))
     state = make_state(throughput_bps=1e9, remaining=chunks)
-    assert decide(state).action == Stream("medium")  # three before the last: 3.6 s of fine ones, 3 s to spend
+    assert decide(state).action == Stream("medium")  # three before the last: 2.4 s of fine ones, with 2 s to spend
     assert decide(replace(state, remaining=chunks[:3])).action == Stream("fine")
-    assert decide(replace(state, remaining=chunks[:3], decode_s=2.5)).action == Stream("coarse")  # these wait already
+    assert decide(replace(state, remaining=chunks[:3], decode_s=6.8)).action == Stream("coarse")  # these wait already
+
+
+@pytest.mark.parametrize(
+    ("bps", "level"),
+    [
+        # of 10 s: fine ones take 1.9 s, which is within the share whatever coarse ones take
+        (1.28e6 / 1.9, "fine"),
+        # 2.2 s, beyond it and beyond one and a half of the .6 s of coarse ones; 1.1 s of medium ones
+        (1.28e6 / 2.2, "medium"),
+        # coarse ones take 2 s, so that medium ones may not take 4
+        (0.32e6 / 2.0, "coarse"),
+    ],
+)
+def test_a_finer_level_may_take_a_share_of_the_time_left(bps, level):
+    assert decide(make_state(throughput_bps=bps, recompute_s=100.0)).action == Stream(level)
+
+
+@pytest.mark.parametrize(("deadline_s", "level"), [(10.0, "fine"), (7.0, "coarse")])
+def test_or_half_as_long_again_as_the_plan_that_ends_first_with_time_to_spare(deadline_s, level):
+    # decoding hides most of what separates the levels: fine ones take 5.6 s, coarse ones 4.4
+    decode_s = {"fine": 1.4, "medium": 1.4, "coarse": 1.1}
+    chunks = tuple(ChunkOptions(index, 16, SIZES, 100.0, decode_s) for index in range(5))
+    state = make_state(throughput_bps=1e9, remaining=chunks, deadline_s=deadline_s)
+
+    assert decide(state).action == Stream(level)
+    assert make_controller("meet:0", LADDER).decide(state).action == Stream("coarse")
 
 
 def test_a_lower_rate_gives_a_coarser_level_and_never_a_finer_one():
