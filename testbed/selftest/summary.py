@@ -62,7 +62,7 @@ def _trusted(flow: str, rated: list[Mapping[str, Any]]) -> dict[str, Any]:
         best = max(best, row, key=len)
     if not best:
         return {"flow": flow, "mbps": None, "words": "no rate was exact"}
-    changing = [one for one in rated if one["shape"] != "constant"]
-    exact = sum(bool(one.get("within")) for one in changing)
-    words = f"{best[0]:g} to {best[-1]:g} Mbit/s; {exact} of {len(changing)} changing links were exact"
+    # where no queue stood nothing was compared
+    changing = [one["within"] for one in rated if one["shape"] != "constant" and "within" in one]
+    words = f"{best[0]:g} to {best[-1]:g} Mbit/s; {sum(changing)} of {len(changing)} changing links were exact"
     return {"flow": flow, "mbps": [best[0], best[-1]], "words": words}
