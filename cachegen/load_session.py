@@ -234,8 +234,7 @@ class LoadSession:
     def _refuse_loss(self) -> None:
         """End the load where a chunk is left without any way: its tokens would give another KV, unnoticed."""
         for chunk in self._in(Place.UNDECIDED):
-            ways = self._open_options(chunk).sizes_bytes.keys() & set(self._controller.encodings)
-            if not (ways or chunk.options.recomputable):
+            if not (self._ways(self._open_options(chunk)) or chunk.options.recomputable):
                 raise self._loss(chunk)
 
     def _loss(self, chunk: ChunkProgress) -> StoreError:
@@ -349,8 +348,11 @@ class LoadSession:
 
     def _least_bytes(self, options: ChunkOptions) -> int:
         """Size of a chunk in the smallest encoding that the controller would take; 0 if it would take none."""
-        ways = options.sizes_bytes.keys() & set(self._controller.encodings)
-        return min((options.sizes_bytes[name] for name in ways), default=0)
+        return min((options.sizes_bytes[name] for name in self._ways(options)), default=0)
+
+    def _ways(self, options: ChunkOptions) -> set[str]:
+        """Encodings in which a chunk may come."""
+        return options.sizes_bytes.keys() & set(self._controller.encodings)
 
     def _give_up(self, now_s: float) -> list[int]:
         lost = self._give_store_up(now_s)

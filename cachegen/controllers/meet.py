@@ -6,7 +6,6 @@ is compared with the one that gives it up: when the rate collapses so that the d
 recomputation takes its place if that ends clearly sooner.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from cachegen.controllers.base import (
     Transfer,
     predict_finish_s,
 )
-from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, make_plan
+from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, each_plan, make_plan, pick_plan
 from cachegen.errors import InvalidInputError
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
@@ -132,9 +131,10 @@ class MeetController:
         left_s = max(0.0, state.remaining_s)
         if self._target_share is not None:
             return make_plan(state, self.encodings, forecast, state.elapsed_s + self._target_share * left_s)
-        soonest_s = make_plan(state, self.encodings, forecast, -math.inf).finish_s - state.elapsed_s
+        plans = list(each_plan(state, self.encodings, forecast))
+        soonest_s = min(plan.finish_s for plan in plans) - state.elapsed_s
         spend_s = max(QUALITY_SHARE * left_s, min(QUALITY_STRETCH * soonest_s, SAFE_SHARE * left_s))
-        return make_plan(state, self.encodings, forecast, state.elapsed_s + spend_s)
+        return pick_plan(plans, state.elapsed_s + spend_s)
 
     def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
         """Nothing is known of the link: begin at both ends, with one object of the medium level."""

@@ -9,7 +9,7 @@ the decoder waits for it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,12 +68,23 @@ def make_plan(state: LoadState, ladder: Sequence[str], forecast: LinkForecast, t
     target_s : float
         When the load should have ended.
     """
-    plans = []
+    return pick_plan(each_plan(state, ladder, forecast), target_s)
+
+
+def each_plan(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> Iterator[Plan]:
+    """Yield the best plan that streams in each encoding of the ladder, the finest first."""
     for place in range(max(1, len(ladder))):
-        plans.append(_split(state, ladder[place:], forecast))
-        if plans[-1].finish_s <= target_s:
-            return plans[-1]
-    return min(plans, key=lambda plan: plan.finish_s)
+        yield _split(state, ladder[place:], forecast)
+
+
+def pick_plan(plans: Iterable[Plan], target_s: float) -> Plan:
+    """Return the first plan that holds ``target_s``, or of all the one that ends first."""
+    seen = []
+    for plan in plans:
+        if plan.finish_s <= target_s:
+            return plan
+        seen.append(plan)
+    return min(seen, key=lambda plan: plan.finish_s)
 
 
 def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> Plan:
