@@ -21,11 +21,11 @@ from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, each_pla
 from cachegen.errors import InvalidInputError
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
-# For the sake of a finer level a load may take this share of the time left, or, where even the plan that ends first
-# takes long, so many times as long as that one. With both a load is no slower in the mean than at the coarsest level,
-# and does a quarter of its harm (docs/controllers.md).
-QUALITY_SHARE = 0.2
-QUALITY_STRETCH = 1.5
+# For the sake of a finer level a load may take so many times as long as the plan that ends first. It is then no slower
+# in the mean than text or the coarsest level, for about a quarter of that level's harm (docs/controllers.md).
+QUALITY_STRETCH = 1.4
+# Whatever takes no more than this share of the time left is quick enough: there a finer level costs nothing that counts.
+QUICK_SHARE = 0.02
 # But never more than this share of the time left: the rest is for links that get slower. With none to spare a level
 # chosen to fit exactly misses whenever the rate falls at all.
 SAFE_SHARE = 0.7
@@ -44,7 +44,7 @@ class MeetController:
         What the link will do; default: it keeps the estimated throughput.
     target_share
         Share of the time left that a finer level may take, from 0 (the plan that ends first, whatever its quality) to
-        1; default: as ``QUALITY_SHARE``, ``QUALITY_STRETCH`` and ``SAFE_SHARE`` say.
+        1; default: as ``QUALITY_STRETCH``, ``QUICK_SHARE`` and ``SAFE_SHARE`` say.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class MeetController:
             return make_plan(state, self.encodings, forecast, state.elapsed_s + self._target_share * left_s)
         plans = list(each_plan(state, self.encodings, forecast))
         soonest_s = min(plan.finish_s for plan in plans) - state.elapsed_s
-        spend_s = max(QUALITY_SHARE * left_s, min(QUALITY_STRETCH * soonest_s, SAFE_SHARE * left_s))
+        spend_s = max(QUICK_SHARE * left_s, min(QUALITY_STRETCH * soonest_s, SAFE_SHARE * left_s))
         return pick_plan(plans, state.elapsed_s + spend_s)
 
     def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:

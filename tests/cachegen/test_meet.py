@@ -16,8 +16,8 @@ def make_state(count=4, recompute_s=1.0, **changes):
     return LoadState(**{"elapsed_s": 0.0, "deadline_s": 10.0, "remaining": chunks, "throughput_bps": None, **changes})
 
 
-def decide(state, ladder=LADDER):
-    return make_controller("meet", ladder).decide(state)
+def decide(state, ladder=LADDER, name="meet"):
+    return make_controller(name, ladder).decide(state)
 
 
 def in_flight(index, received_bytes=0):
@@ -55,41 +55,42 @@ def test_a_link_that_is_quicker_than_the_decoder_gives_the_level_that_can_be_dec
     decode_s = {"fine": 0.8, "medium": 0.2, "coarse": 0.05}
     chunks = tuple(ChunkOptions(index, 16, SIZES, 100.0, decode_s) for index in range(4))
     state = make_state(throughput_bps=1e9, remaining=chunks)
-    assert decide(state).action == Stream("medium")  # three before the last: 2.4 s of fine ones, with 2 s to spend
-    assert decide(replace(state, remaining=chunks[:3])).action == Stream("fine")
-    assert decide(replace(state, remaining=chunks[:3], decode_s=6.8)).action == Stream("coarse")  # these wait already
+
+    def level(state):
+        return decide(state, name="meet:0.2").action.encoding_name
+
+    assert level(state) == "medium"  # three before the last: 2.4 s of fine ones, with 2 s to spend
+    assert level(replace(state, remaining=chunks[:3])) == "fine"
+    assert level(replace(state, remaining=chunks[:3], decode_s=6.8)) == "coarse"  # these wait already
 
 
 @pytest.mark.parametrize(
-    ("bps", "level"),
+    ("coarse_s", "deadline_s", "level"),
     [
-        # of 10 s: fine ones take 1.9 s, which is within the share whatever coarse ones take
-        (1.28e6 / 1.9, "fine"),
-        # 2.2 s, beyond it and beyond one and a half of the .6 s of coarse ones; 1.1 s of medium ones
-        (1.28e6 / 2.2, "medium"),
-        # coarse ones take 2 s, so that medium ones may not take 4
-        (0.32e6 / 2.0, "coarse"),
+        # medium ones take 1.3 times as long as coarse ones, fine ones 1.6 times
+        (2.0, 10.0, "medium"),
+        # 5.2 of .7 x 7.5 s, then of .7 x 7.4 s
+        (4.0, 7.5, "medium"),
+        (4.0, 7.4, "coarse"),
+        # fine ones take .192 of .02 x 10 s, then .208 s
+        (0.12, 10.0, "fine"),
+        (0.13, 10.0, "medium"),
     ],
 )
-def test_a_finer_level_may_take_a_share_of_the_time_left(bps, level):
-    assert decide(make_state(throughput_bps=bps, recompute_s=100.0)).action == Stream(level)
-
-
-@pytest.mark.parametrize(("deadline_s", "level"), [(10.0, "fine"), (7.0, "coarse")])
-def test_or_half_as_long_again_as_the_plan_that_ends_first_with_time_to_spare(deadline_s, level):
-    # decoding hides most of what separates the levels: fine ones take 5.6 s, coarse ones 4.4
-    decode_s = {"fine": 1.4, "medium": 1.4, "coarse": 1.1}
-    chunks = tuple(ChunkOptions(index, 16, SIZES, 100.0, decode_s) for index in range(5))
-    state = make_state(throughput_bps=1e9, remaining=chunks, deadline_s=deadline_s)
+def test_a_finer_level_may_take_somewhat_longer_than_the_plan_that_ends_first(coarse_s, deadline_s, level):
+    sizes = {"fine": 16_000, "medium": 13_000, "coarse": 10_000}
+    chunks = tuple(ChunkOptions(index, 16, sizes, 100.0) for index in range(4))
+    state = make_state(throughput_bps=32e4 / coarse_s, deadline_s=deadline_s, remaining=chunks)
 
     assert decide(state).action == Stream(level)
-    assert make_controller("meet:0", LADDER).decide(state).action == Stream("coarse")
+    assert decide(state, name="meet:0").action == Stream("coarse")
 
 
-def test_a_lower_rate_gives_a_coarser_level_and_never_a_finer_one():
+@pytest.mark.parametrize("name", ["meet", "meet:0.2"])
+def test_a_lower_rate_gives_a_coarser_level_and_never_a_finer_one(name):
     ranks = []
-    for bps in (1e9, 1e6, 5e5, 4e5, 3e5, 2e5, 1e5, 5e4, 2e4):
-        decision = decide(make_state(throughput_bps=bps, recompute_s=100.0))
+    for bps in (1e9, 1e7, 5e6, 3e6, 1e6, 5e5, 4e5, 3e5, 2e5, 1e5, 5e4, 2e4):
+        decision = decide(make_state(throughput_bps=bps, recompute_s=100.0), name=name)
         ranks.append(LADDER.index(decision.action.encoding_name))
 
     assert ranks == sorted(ranks)
