@@ -141,7 +141,8 @@ def test_oracle_meets_whenever_text_or_a_level_does(slo_s, recompute_s):
 
 
 def test_meet_gives_up_an_object_whose_link_collapses_and_ends_by_other_means():
-    result, events = load_with_events("meet", COLLAPSE, chunks=make_chunks(16), slo_s=8.0)
+    chunks = make_chunks(16, base_bytes=1_000_000)
+    result, events = load_with_events("meet", COLLAPSE, chunks=chunks, slo_s=8.0)
 
     given_up = [fields["chunk"] for event, fields in events if event == "fetch_cancelled"]
     assert given_up
@@ -149,7 +150,7 @@ def test_meet_gives_up_an_object_whose_link_collapses_and_ends_by_other_means():
     finally_by = [result.chunk_sources[index] for index in given_up]
     assert set(finally_by) <= {"recompute", "level-3", "level-2"}
     # at the rate after the collapse the objects given up would take half a minute each
-    assert result.ttft_s < load("text", COLLAPSE, chunks=make_chunks(16)).ttft_s
+    assert result.ttft_s < load("text", COLLAPSE, chunks=chunks).ttft_s
 
 
 def test_an_outage_of_ten_seconds_ends_and_so_does_the_load():
