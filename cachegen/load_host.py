@@ -1,7 +1,6 @@
 """What real loads at one inference host share: the threads that decode and compute, and the order of turns."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -26,8 +25,6 @@ class LoadHost:
         Whether a load whose deadline could not be held, or would cost another its own, is refused at its arrival.
     limits : HostLimits, optional
         Over all loads; default: those of the class.
-    clock : callable
-        Seconds, monotonic; that of all loads' stage clocks.
 
     Raises
     ------
@@ -41,10 +38,9 @@ class LoadHost:
         *,
         admission: bool = False,
         limits: HostLimits | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.shared = SharedHost(make_sharing(sharing), limits or HostLimits())
-        self.admission, self.clock = admission, clock
+        self.admission = admission
         self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
         self._computer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recompute")
         self._listeners: dict[Callable[[], None], float] = {}

@@ -81,9 +81,9 @@ class LanguageModel:
         device: torch.device = self._model.device
         return device
 
-    def tokenize(self, text: str, *, special_tokens: bool = False) -> list[int]:
-        """Token ids of a text."""
-        ids: list[int] = self._tokenizer(text, add_special_tokens=special_tokens)["input_ids"]
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text, without special tokens around them."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def detokenize(self, token_ids: Sequence[int]) -> str:

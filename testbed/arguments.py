@@ -119,8 +119,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         default="",
         metavar="KIND@START+DURATION,...",
         help="break things during each request, in seconds from its arrival: kill-server@1.5s+2s,link-down@0.5s+10s; "
-        "kinds: kill-server, stall-server, slow-disk, link-down, corrupt, missing, foreign-chunk (each :SHARE%% of the "
-        "objects), foreign-profile, disk-full, clock-jump (docs/faults.md)",
+        "kinds: kill-server, stall-server, slow-disk, link-down, foreign-profile, disk-full, clock-jump, "
+        "corrupt-manifest, corrupt-tokens, and corrupt, missing, foreign-chunk: these three :SHARE%% of the objects "
+        "(docs/faults.md)",
     )
     faults.add_argument(
         "--tokens-at-gpu",

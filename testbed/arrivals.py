@@ -127,9 +127,13 @@ def _make_poisson(argument: str) -> Arrivals:
     return Poisson(rate)
 
 
+# of a number of requests
+_MOST_DIGITS = 9
+
+
 def _count(name: str, argument: str) -> int:
-    if not argument.isdecimal() or int(argument) < 1:
-        raise InvalidInputError(f"arrivals {name}:{argument}: the number of requests is a whole one, at least 1")
+    if not argument.isdecimal() or len(argument) > _MOST_DIGITS or int(argument) < 1:
+        raise InvalidInputError(f"arrivals {name}:{argument[:50]}: the number of requests is a whole one, at least 1")
     return int(argument)
 
 

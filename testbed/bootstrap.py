@@ -187,6 +187,9 @@ def main() -> int:
     except SetupError as error:
         sys.stderr.write(f"set-up failed: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("set-up interrupted; the next call begins it anew\n")
+        return 130
     return 0
 
 

@@ -157,7 +157,6 @@ def judge(
     rtt_ms: Sequence[float],
     delay_report: Mapping[str, Any],
     cpu: CpuUse | None = None,
-    limits: FidelityLimits | None = None,
 ) -> Verdict:
     """Return whether the link was what the trace and the settings describe.
 
@@ -176,10 +175,8 @@ def judge(
         ``EmulatedNetwork.delay_report()`` at the end of the run; empty if there was none.
     cpu : CpuUse, optional
         Of the time in which requests were served.
-    limits : FidelityLimits, optional
-        By default those of the class.
     """
-    limits = limits or FidelityLimits()
+    limits = FidelityLimits()
     reasons, notes = _judge_rate(summary, limits)
     if not delay_report:
         reasons.append("the delay node gave no account of its frames")

@@ -65,7 +65,6 @@ class HtbCounters:
     sent_bytes: int
     sent_packets: int
     backlog_bytes: int
-    backlog_packets: int
     drops: int
 
 
@@ -253,8 +252,8 @@ def _parse_counters(stats: bytes) -> HtbCounters:
     found = _attributes(stats, 0)
     sent_bytes, sent_packets = struct.unpack_from("=QI", found[TCA_STATS_BASIC])
     # struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits
-    packets, backlog, drops = struct.unpack_from("=III", found[TCA_STATS_QUEUE])
-    return HtbCounters(sent_bytes, sent_packets, backlog, packets, drops)
+    _, backlog, drops = struct.unpack_from("=III", found[TCA_STATS_QUEUE])
+    return HtbCounters(sent_bytes, sent_packets, backlog, drops)
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:

@@ -17,20 +17,20 @@ Interval = tuple[float | None, float | None]
 NO_INTERVAL: Interval = (None, None)
 
 
-def wilson_interval(count: int, total: int, confidence: float = CONFIDENCE) -> Interval:
+def wilson_interval(count: int, total: int) -> Interval:
     """Wilson's score interval of a share (E. B. Wilson, JASA 22, 1927): within 0 and 1, and none of width zero."""
-    found = stats.binomtest(count, total).proportion_ci(confidence, method="wilson")
+    found = stats.binomtest(count, total).proportion_ci(CONFIDENCE, method="wilson")
     return (float(found.low), float(found.high))
 
 
-def percentile_interval(values: Sequence[float], share: float, confidence: float = CONFIDENCE) -> Interval:
+def percentile_interval(values: Sequence[float], share: float) -> Interval:
     """Interval of a percentile between two of the values, free of any distribution (order statistics).
 
     The number of values below the true percentile is binomial. A sample too small for a bound has none: five values say
     nothing of how large the 99th percentile may be.
     """
     ordered = sorted(values)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     # P(the k-th smallest exceeds the percentile) = P(fewer than k values lie below it)
     below = int(stats.binom.ppf(tail, len(ordered), share))
     above = int(stats.binom.isf(tail, len(ordered), share)) + 1
@@ -40,7 +40,7 @@ def percentile_interval(values: Sequence[float], share: float, confidence: float
     )
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def mean_interval(values: Sequence[float]) -> Interval:
     """Percentile bootstrap of a mean (B. Efron, Ann. Statist. 7, 1979), seeded: the same values, the same interval."""
     if len(values) < LEAST_RESAMPLED:
         return NO_INTERVAL
@@ -48,7 +48,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
         (np.asarray(values, dtype=float),),
         np.mean,
         n_resamples=RESAMPLES,
-        confidence_level=confidence,
+        confidence_level=CONFIDENCE,
         method="percentile",
         rng=np.random.default_rng(SEED),
     ).confidence_interval
@@ -56,7 +56,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 
 
 def percentile_ratio(
-    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], share: float, confidence: float = CONFIDENCE
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], share: float
 ) -> tuple[float, Interval]:
     """Ratio of a percentile of NEW to that of BASE, with its paired percentile bootstrap over clusters, seeded.
 
@@ -78,7 +78,7 @@ def percentile_ratio(
     for _ in range(RESAMPLES):
         drawn = np.bincount(rng.integers(len(base), size=len(base)), minlength=len(base))
         ratios.append(of_new.percentile(drawn, share) / of_base.percentile(drawn, share))
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return ratio, (float(low), float(high))
 

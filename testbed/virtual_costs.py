@@ -68,8 +68,10 @@ class MeasuredCosts:
         Raises
         ------
         InvalidInputError
-            An encoding was not measured.
+            An encoding was not measured, or the chunks have no tokens.
         """
+        if chunk_tokens < 1:
+            raise InvalidInputError(f"a chunk has at least 1 token, not {chunk_tokens}")
         if missing := [name for name in encodings if name not in self.encodings]:
             raise InvalidInputError(f"no costs of encoding {missing[0]}; there are {', '.join(self.encodings)}")
         chunks = []
@@ -165,10 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         document = measure(options.results, options.context_tokens, options.chunk_tokens, options.question_tokens)
-    except (CachegenError, OSError, ValueError, KeyError) as error:
-        sys.stderr.write(f"virtual_costs: {error}\n")
+        options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    except (CachegenError, OSError, ValueError, KeyError, TypeError) as error:
+        sys.stderr.write(f"virtual_costs: {type(error).__name__}: {error}\n")
         return 2
-    options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 0
 
 

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -208,6 +209,8 @@ def write_scenario(
 
 def make_scenarios(options: argparse.Namespace, costs: MeasuredCosts) -> list[Scenario]:
     """The grid of the command line; objectives are shares of what recomputing the whole context takes."""
+    if not all(0 < share < math.inf for share in options.slo_shares):
+        raise InvalidInputError(f"--slo-shares must be above 0 and finite, not {options.slo_shares}")
     scenarios = []
     for name, tokens, share in itertools.product(options.traces, options.context_tokens, options.slo_shares):
         flags = {
@@ -225,6 +228,8 @@ def make_scenarios(options: argparse.Namespace, costs: MeasuredCosts) -> list[Sc
         }
         # everything else as a run has it by default
         config = make_config(run_arguments([f"--{flag}={value}" for flag, value in flags.items()]))
+        if reduced := [method for method in config.methods if make_method(method).reduction]:
+            raise InvalidInputError(f"method {reduced[0]}: costs are measured of whole contexts, not of reduced ones")
         scenarios.append(Scenario(config, load_trace(name)))
     return scenarios
 
@@ -267,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows, events = run_scenario(scenario, costs)
             write_scenario(options.output / scenario.name, scenario, options.costs, rows, events)
             found.append((scenario.name, rows))
-    except CachegenError as error:
+    except (CachegenError, OSError) as error:
         sys.stderr.write(f"virtual_run: {error}\n")
         return 2
     text = render_controllers(found, options.request_timeout_s)

@@ -9,6 +9,12 @@ __all__ = ["HttpSource", "Source", "StoreSource", "open_source"]
 
 
 def open_source(url: str) -> Source:
-    """Source for ``http://host:port`` or ``https://host:port``, or for any other store that ``open_store`` opens."""
+    """Source for ``http://host:port`` or ``https://host:port``, or for any other store that ``open_store`` opens.
+
+    Raises
+    ------
+    InvalidInputError, UnknownNameError, StoreUnavailableError
+        As of ``HttpSource`` and ``open_store``.
+    """
     scheme, _, _ = url.partition("://")
     return HttpSource(url) if scheme in {"http", "https"} else StoreSource(open_store(url))

@@ -87,7 +87,11 @@ def open_store(url: str) -> Store:
     scheme, separator, _ = url.partition("://")
     if not separator:
         return FileStore(url)
+    # not the whole URL in what follows, which may hold a password
     if scheme not in STORES:
-        # not the whole URL, which may hold a password
         raise UnknownNameError(f"no store for {scheme}://; there are {', '.join(sorted(STORES))}")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInputError(f"{scheme}://...: no URL: {error}") from error
     return STORES[scheme](url)

@@ -4,6 +4,8 @@ All but ``context`` may be left out. ``answer`` is a text or a list of texts, an
 which of ``testbed.scores.SCORES`` an answer is judged, by default token F1.
 """
 
+import re
+
 from cachegen import InvalidInputError
 from testbed.contexts.base import (
     DEFAULT_QUESTION,
@@ -16,9 +18,11 @@ from testbed.contexts.base import (
     is_text,
     text_field,
 )
-from testbed.scores import SCORES
+from testbed.scores import SCORES, SCORES_OF_NUMBERS
 
 _DEFAULT_SCORE = "f1"
+# No longer than Python converts; no record to find is.
+_WHOLE_NUMBER = re.compile("[0-9]{1,1000}")
 
 
 def _parse(row: Row, place: Place) -> ContextText:
@@ -36,7 +40,12 @@ def _task(row: Row, place: Place) -> Task | None:
     score = row.get("score", _DEFAULT_SCORE)
     if not isinstance(score, str) or score not in SCORES:
         raise InvalidInputError(f"{place}: score must be one of {', '.join(SCORES)}, not {score!r}")
-    return Task(answers_field(row, "answer", place), score) if "answer" in row else None
+    if "answer" not in row:
+        return None
+    answers = answers_field(row, "answer", place)
+    if score in SCORES_OF_NUMBERS and (odd := [answer for answer in answers if not _WHOLE_NUMBER.fullmatch(answer)]):
+        raise InvalidInputError(f"{place}: answer must be a whole number where score is {score}, not {odd[0]!r}")
+    return Task(answers, score)
 
 
 FORMAT = RowFormat(title='lines of {"context", "question", "answer"}', fields=frozenset({"context"}), parse=_parse)

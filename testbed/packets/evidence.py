@@ -94,16 +94,22 @@ class _BusyRow:
 def _busy_rows(run: Path) -> list[_BusyRow]:
     """The rows of ``link.csv`` that were fully busy: which these are is all that is not taken from the packets."""
     replays = {_owner(one): one for one in _read_json(run / "replays.json")["replays"]}
-    rows = []
-    with (run / "link.csv").open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            replay = replays.get(_owner(row))
-            if replay is None:
-                raise InvalidInputError(f"{run / 'link.csv'}:{reader.line_num}: replays.json has no replay of this row")
-            start_s, duration_s = float(row["start_s"]), float(row["duration_s"])
-            if float(row["busy_s"]) >= _FULLY_BUSY * duration_s:
-                rows.append(_BusyRow(replay["start_s"] + start_s, duration_s, replay["trace_offset_s"] + start_s))
+    path, rows, line = run / "link.csv", [], 0
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            for row in reader:
+                line = reader.line_num
+                replay = replays.get(_owner(row))
+                if replay is None:
+                    raise InvalidInputError(f"{path}:{line}: replays.json has no replay of this row")
+                start_s, duration_s = float(row["start_s"]), float(row["duration_s"])
+                if float(row["busy_s"]) >= _FULLY_BUSY * duration_s:
+                    rows.append(_BusyRow(replay["start_s"] + start_s, duration_s, replay["trace_offset_s"] + start_s))
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise InvalidInputError(f"{path}:{line}: no row of a link: {type(error).__name__}: {error}") from error
     return sorted(rows, key=lambda row: row.start_s)
 
 

@@ -13,6 +13,8 @@ SCORES: dict[str, Callable[[str, str], float]] = {
     "f1": token_f1,
     "exact_match": exact_match,
 }
+# Those whose right answers are whole numbers.
+SCORES_OF_NUMBERS = {"number", "needle"}
 
 
 def score_answer(name: str, answer: str, expected: Sequence[str]) -> float:

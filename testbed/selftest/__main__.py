@@ -28,10 +28,12 @@ def main() -> int:
             return _measure(options)
         if (refusal := can_isolate()) is not None:
             raise IsolationError(refusal)
+        # that this is impossible is not to be found out after minutes of measuring
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         status = run_isolated([sys.executable, "-P", "-m", "testbed.selftest", *sys.argv[1:]], environment)
         give_back([options.json.parent] if options.json.parent.exists() else [])
-    except CachegenError as error:
+    except (CachegenError, OSError) as error:
         sys.stderr.write(f"testbed.selftest: {error}\n")
         return 2
     except KeyboardInterrupt:
@@ -80,7 +82,6 @@ def _measure(options: argparse.Namespace) -> int:
         "trusted": summary,
         "lines": [asdict(line) for line in lines],
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return 3 if missed else 0
 

@@ -241,6 +241,9 @@ def test_urls_that_no_store_takes_are_refused():
     ):
         with pytest.raises(InvalidInputError, match=re.escape(url)):
             open_store(url)
+    for url in ("file://[x", "s3://[x"):
+        with pytest.raises(InvalidInputError, match="no URL: Invalid IPv6 URL"):
+            open_store(url)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_urls_that_no_store_takes_are_refused():
     [
         *("redis://", "redis:///0", "redis://user:secret@host:port/0", "redis://:sec/ret@host", "redis://host/secret"),
         *("redis://:secret@host?db=1", "redis://:secret@host/-1", "redis+cluster://:secret@host/1", "s3://k:secret@b"),
-        "rediss+cluster://:secret#@host",
+        *("rediss+cluster://:secret#@host", "s3://:secret@[x", "redis://:secret@[x"),
     ],
 )
 def test_urls_that_may_hold_a_password_are_refused_without_it(url):

@@ -66,6 +66,7 @@ def test_a_closed_loop_has_its_users():
         ("poisson:-1", "poisson:-1: the rate"),
         ("poisson:inf", "poisson:inf: the rate"),
         ("burst:0", "burst:0: the number of requests"),
+        ("burst:" + 5_000 * "9", "burst:9{50}: the number of requests"),
         ("closed:1.5", "closed:1.5: the number"),
         ("sequential:2", "takes no argument, got '2'"),
     ],

@@ -62,6 +62,10 @@ def test_a_text_may_hold_any_line_end_that_json_lets_stand(tmp_path):
         ('{"context": "half \\ud800 pair"}', 'mine.jsonl:1: needs a field "context"'),
         ('{"context": "a", "id": null}', "mine.jsonl:1: id must be a text, not None"),
         ("[1]", 'mine.jsonl:1: needs a field "context"'),
+        (
+            '{"context": "a", "answer": ["7", "seven"], "score": "number"}',
+            "mine.jsonl:1: answer must be a whole number where score is number, not 'seven'",
+        ),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, content, message):

@@ -124,6 +124,17 @@ def test_a_capture_that_missed_a_frame_and_another_delay_are_told(run):
     assert wrong(run(flags=["--delay-ms", "30"])) >= {"round trip"}
 
 
+def test_a_run_whose_readings_of_the_link_are_gone_or_damaged_is_refused_by_name(run, tmp_path):
+    run()
+    link = tmp_path / "link.csv"
+    link.write_text(link.read_text().replace("duration_s", "length_s"))
+    with pytest.raises(InvalidInputError, match=r"link\.csv:2: no row of a link: KeyError"):
+        examine(tmp_path)
+    link.unlink()
+    with pytest.raises(InvalidInputError, match=r"link\.csv: cannot be read"):
+        examine(tmp_path)
+
+
 def test_a_run_without_captures_is_refused_with_the_flag_that_makes_them(run, tmp_path):
     run()
     (tmp_path / "manifest.json").write_text("{}")

@@ -1,6 +1,7 @@
 """The deterministic tier: the same input gives the same files, and its figures follow from trace and costs."""
 
 import json
+import re
 
 import pytest
 
@@ -99,6 +100,27 @@ def test_the_report_counts_what_meet_promises(finished):
 def test_a_run_that_is_there_is_not_written_over(finished, capsys):
     assert main(["-o", str(finished), *GRID]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "text,h2o-50+cachegen"], r"method h2o-50\+cachegen: costs are measured of whole contexts"),
+        (["--slo-shares", "0.5", "nan"], "--slo-shares must be above 0 and finite"),
+        (["--slo-shares", "-1"], "--slo-shares must be above 0 and finite"),
+        (["--chunk-tokens", "0"], "a chunk has at least 1 token, not 0"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, capsys, options, message):
+    assert main(["-o", str(tmp_path / "x"), *GRID, *options]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["-o", str(tmp_path / "file" / "x"), *GRID]) == 2
+    assert "file/x" in capsys.readouterr().err
 
 
 def test_costs_without_the_encoding_are_refused_by_name(tmp_path, capsys):
