@@ -25,6 +25,9 @@ PLACE_SIGMA, REPEAT_SIGMA = 0.3, 0.05
 HICCUP_RATE, HICCUP = 0.01, 2.0
 AGREEMENT_TOKENS = 64
 _COUNT = 400
+# How many comparisons, and of how many requests, say how many requests it takes.
+_FEW = 60
+_REQUESTS = (5, 9, 10, 20, 30, 133, 150)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +146,8 @@ def is_alarm(found: Sequence[Verdict]) -> bool:
     return Verdict.REGRESSED in found or Verdict.IMPROVED in found
 
 
-def main() -> int:
-    """Print the tables."""
-    say = sys.stdout.write
-    say(
-        "| A/A, four methods | any REGRESSED | any REGRESSED or IMPROVED | a method EQUIVALENT |\n"
-        "| --- | ---: | ---: | ---: |\n"
-    )
+def _same_code() -> None:
+    _head("A/A, four methods", "any REGRESSED", "any REGRESSED or IMPROVED", "a method EQUIVALENT")
     for setting, name in (
         (Setting(places=6), "6 places"),
         (Setting(places=20), "20 places"),
@@ -158,34 +156,64 @@ def main() -> int:
         (Setting(places=250, median_ms=250.0), "250 places, far from the objective"),
     ):
         drawn = draw_verdicts(_COUNT, 1, setting)
-        shares = [
-            share(drawn, lambda found: Verdict.REGRESSED in found),
-            share(drawn, is_alarm),
-            share(drawn, lambda found: found[0] is Verdict.EQUIVALENT),
-        ]
-        say(f"| {name} | {' | '.join(f'{value:.1%}' for value in shares)} |\n")
-    say(
-        "\n| planted in one of four methods | 8 places | 12 | 20 | 40 | 100 |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
-    )
+        holds = (lambda found: Verdict.REGRESSED in found, is_alarm, lambda found: found[0] is Verdict.EQUIVALENT)
+        _line(name, *(f"{share(drawn, one):.1%}" for one in holds))
+
+
+def _planted_changes() -> None:
+    _head("planted in one of four methods", "8 places", "12", "20", "40", "100")
     for name, slowdown, late_share in (
         ("TTFT + 10 %", 1.1, 0.0),
         ("TTFT + 20 %", 1.2, 0.0),
         ("1 request in 10 three times as slow", 1.0, 0.1),
     ):
         settings = [Setting(places=places, slowdown=slowdown, late_share=late_share) for places in (8, 12, 20, 40, 100)]
-        powers = [
-            share(draw_verdicts(_COUNT // 2, 2, setting), lambda found: found[0] is Verdict.REGRESSED)
-            for setting in settings
-        ]
-        say(f"| {name} | {' | '.join(f'{value:.0%}' for value in powers)} |\n")
-    say("\n| TTFT + 5 %, the margin itself | called EQUIVALENT |\n| --- | ---: |\n")
+        _line(name, *(f"{_first_is(Verdict.REGRESSED, _COUNT // 2, 2, setting):.0%}" for setting in settings))
+
+
+def _false_equivalences() -> None:
+    _head("TTFT + 5 %, the margin itself", "called EQUIVALENT")
     for places in (10, 40, 100):
         rate = false_equivalences(_COUNT, 3, Setting(places=places, methods=1, slowdown=1.05))
-        say(f"| {places} places | {rate:.1%} |\n")
-    say("\n| A/A, one measure of one method, by a percentile bootstrap | false alarms |\n| --- | ---: |\n")
+        _line(f"{places} places", f"{rate:.1%}")
+
+
+def _bootstrap() -> None:
+    _head("A/A, one measure of one method, by a percentile bootstrap", "false alarms")
     for places in (5, 6, 10, 20):
-        say(f"| {places} places | {bootstrap_alarms(10 * _COUNT, 4, places):.1%} |\n")
+        _line(f"{places} places", f"{bootstrap_alarms(10 * _COUNT, 4, places):.1%}")
+
+
+def _requests_needed() -> None:
+    _head("requests a method", *map(str, _REQUESTS))
+    for name, verdict, slowdown, median_ms in (
+        ("TTFT + 30 % in one method: REGRESSED", Verdict.REGRESSED, 1.3, 850.0),
+        ("TTFT + 10 % in one method: REGRESSED", Verdict.REGRESSED, 1.1, 850.0),
+        ("the same code, far from the objective: a method EQUIVALENT", Verdict.EQUIVALENT, 1.0, 250.0),
+    ):
+        settings = [Setting(places=n, methods=5, slowdown=slowdown, median_ms=median_ms) for n in _REQUESTS]
+        _line(name, *(f"{_first_is(verdict, _FEW, 5, setting):.0%}" for setting in settings))
+
+
+def _first_is(verdict: Verdict, count: int, seed: int, setting: Setting) -> float:
+    return share(draw_verdicts(count, seed, setting), lambda found: found[0] is verdict)
+
+
+def _head(*columns: str) -> None:
+    sys.stdout.write("\n")
+    _line(*columns)
+    _line("---", *("---:" for _ in columns[1:]))
+
+
+def _line(*cells: str) -> None:
+    sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Print the tables."""
+    for table in (_same_code, _planted_changes, _false_equivalences, _bootstrap, _requests_needed):
+        table()
     return 0
 
 
