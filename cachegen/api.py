@@ -52,6 +52,11 @@ def calculate_kv(model: LanguageModel, context: str | Sequence[int], chunk_token
     -------
     KVCache
         K and V of every token of the context.
+
+    Raises
+    ------
+    InvalidInputError
+        A context without tokens, or pieces of less than one.
     """
     token_ids = model.tokenize(context) if isinstance(context, str) else list(context)
     cache = model.new_cache(len(token_ids))

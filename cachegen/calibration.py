@@ -130,6 +130,11 @@ def cached_profile(
 
     A file that is damaged or of another release is made anew. ``transform`` as in :func:`calibrate`: profiles with and
     without it are kept apart, and chunks of one do not decode with the other.
+
+    Raises
+    ------
+    MismatchError
+        The file at the place of this model's profile is another model's.
     """
     path = profile_path(model.fingerprint, transform=transform)
     if path.exists():

@@ -181,7 +181,13 @@ class KVCache:
         self._set_length(self.num_tokens)
 
     def chunk(self, first_token: int, end_token: int) -> torch.Tensor:
-        """Return a copy of tokens ``[first_token, end_token)`` as ``[layers, 2, tokens, kv_heads, head_dim]``."""
+        """Return a copy of tokens ``[first_token, end_token)`` as ``[layers, 2, tokens, kv_heads, head_dim]``.
+
+        Raises
+        ------
+        InvalidInputError
+            The cache does not hold these tokens, or they are none.
+        """
         if not 0 <= first_token < end_token <= self.num_tokens:
             raise InvalidInputError(
                 f"tokens [{first_token}, {end_token}) are not in a cache of {self.num_tokens} tokens"

@@ -48,7 +48,13 @@ class TwoSpeedEstimator:
         self._add(8 * size_bytes, seconds)
 
     def add_transfer(self, size_bytes: int, seconds: float) -> None:
-        """Take it that the rate is known; the pieces are."""
+        """Take it that the rate is known; the pieces are.
+
+        Raises
+        ------
+        InvalidInputError
+            Less than no bytes, or no time.
+        """
         check_observation(size_bytes, seconds)
         self._known = True
 
