@@ -19,7 +19,8 @@ def test_the_quick_selftest_measures_everything_and_finds_starvation_out(tmp_pat
     lines = {line["what"]: line for line in found["lines"]}
 
     assert done.returncode == {"MET": 0, "MISSED": 3}[found["verdict"]]
-    assert found["verdict"] == "MET" or found["notes"], done.stdout
+    # what is missed is the machine's own: one that others use for milliseconds at a time is late without being starved
+    assert found["missed"] == [what for what, line in lines.items() if not line["is_right"]], done.stdout
     starved = lines["starved on purpose"]["figures"]
     assert starved["verdict"] == "INVALID"
     assert any("the processors were starved" in reason for reason in starved["reasons"])
