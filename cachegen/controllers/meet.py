@@ -22,13 +22,13 @@ from cachegen.errors import InvalidInputError
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
 # For the sake of a finer level a load may take so many times as long as the plan that ends first. It is then no slower
-# in the mean than text or the coarsest level, for about a quarter of that level's harm (docs/controllers.md).
+# in the mean than text or the coarsest level, for about a third of that level's harm (docs/controllers.md).
 QUALITY_STRETCH = 1.4
-# What takes no more than this share of the time left is quick enough, whatever the plan that ends first takes.
-QUICK_SHARE = 0.02
 # But never more than this share of the time left: the rest is for links that get slower. With none to spare a level
 # chosen to fit exactly misses whenever the rate falls at all.
 SAFE_SHARE = 0.7
+# What takes no more than this share of the time left is quick enough, whatever the plan that ends first takes.
+QUICK_SHARE = 0.02
 # An object in flight is given up for a plan that takes this share of the time that its own would.
 GIVE_UP_SHARE = 0.8
 

@@ -32,7 +32,7 @@ def main() -> int:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         status = run_isolated([sys.executable, "-P", "-m", "testbed.selftest", *sys.argv[1:]], environment)
-        give_back([options.json.parent] if options.json.parent.exists() else [])
+        give_back([options.json.parent])
     except (CachegenError, OSError) as error:
         sys.stderr.write(f"testbed.selftest: {error}\n")
         return 2

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from cachegen import calculate_kv, load_model, save_profile
 from cachegen.cli import main
+from cachegen.codecs.transform import SECTION_EXACT_TOKENS
 from cachegen.container import unpack
 from cachegen.pipeline import context_identities
 from cachegen.profile_cache import profile_path
@@ -143,6 +144,8 @@ def test_a_tensor_without_metadata_is_coded_as_its_text_was_once_its_place_is_to
     assert told.sections == text.sections
     assert untold.identity.first_token == 0
     assert untold.sections != told.sections
+    # taken for the start of a context, it keeps that one's first tokens exact
+    assert len(untold.sections[SECTION_EXACT_TOKENS]) > len(told.sections[SECTION_EXACT_TOKENS])
 
 
 @pytest.mark.parametrize(
