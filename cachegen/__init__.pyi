@@ -36,6 +36,7 @@ from .estimators import ESTIMATORS, ThroughputEstimator, make_estimator
 from .held_out import HeldOutRow, check_held_out, require_quality
 from .kv import KVShape
 from .kv_cache import KVCache
+from .last_chunk import EarlyObject
 from .link_use import LinkKnowledge
 from .load_commands import CancelFetch, EventLog, Fetch, LoadLimits, Prefill
 from .load_costs import LoadCosts
@@ -74,6 +75,7 @@ __all__ = [
     "Controller",
     "Decision",
     "DecodedChunk",
+    "EarlyObject",
     "Encoding",
     "EventLog",
     "Fetch",

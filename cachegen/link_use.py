@@ -25,10 +25,13 @@ class LinkKnowledge:
         Mean while it was in use, in bits per second.
     rtt_s : float
         Between asking for an object and its first byte; 0 if unknown.
+    last_chunk : str or None
+        Encoding that the load before chose for its last chunk; ``None`` if it did not stream that.
     """
 
     throughput_bps: float | None = None
     rtt_s: float = 0.0
+    last_chunk: str | None = None
 
 
 class LinkUse:

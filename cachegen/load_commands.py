@@ -47,11 +47,12 @@ class LoadLimits:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Ask for the chunk's object."""
+    """Ask for the chunk's object; ``early``: it has been asked for before the index, go on with that."""
 
     index: int
     encoding_name: str
     size_bytes: int
+    early: bool = False
 
 
 @dataclass(frozen=True)

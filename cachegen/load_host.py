@@ -1,8 +1,9 @@
 """What real loads at one inference host share: the threads that decode and compute, and the order of turns."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from cachegen.sharing import HostLimits, SharedHost, make_sharing
@@ -44,6 +45,16 @@ class LoadHost:
         self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
         self._computer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recompute")
         self._listeners: dict[Callable[[], None], float] = {}
+        self._loads = 0
+
+    @contextmanager
+    def loading(self) -> Iterator[bool]:
+        """Count a load in for the with-block, from its arrival on; says whether it is alone."""
+        self._loads += 1
+        try:
+            yield self._loads == 1
+        finally:
+            self._loads -= 1
 
     def submit_decode(self, work: Callable[[], T]) -> "Future[T]":
         """Have the decode thread do something."""

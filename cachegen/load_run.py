@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from cachegen.assembly import Assembly
+from cachegen.early_fetch import EarlyFetch
 from cachegen.errors import FormatError, MismatchError, ObjectNotFoundError, StoreError
 from cachegen.kv_cache import KVCache
 from cachegen.load_commands import CancelFetch, Command, Fetch, Prefill
@@ -39,6 +40,8 @@ class LoadRun:
         The request's; charged with waiting and fetching.
     host : LoadHost
         Whose other loads are told what happens.
+    early : EarlyFetch, optional
+        What the session was told of. Given up unless the session's first commands take it over.
     """
 
     def __init__(
@@ -49,9 +52,10 @@ class LoadRun:
         manifest: Manifest,
         clock: StageClock,
         host: LoadHost,
+        early: EarlyFetch | None = None,
     ) -> None:
         self._session, self._assembly, self._source = session, assembly, source
-        self._manifest, self._clock, self._host = manifest, clock, host
+        self._manifest, self._clock, self._host, self._early = manifest, clock, host, early
         self._news = asyncio.Event()
         self._asked_s = 0.0
         self._fetches: dict[int, asyncio.Task[None]] = {}
@@ -68,6 +72,7 @@ class LoadRun:
                 self._asked_s = self._clock.elapsed_s()
                 for command in self._session.commands(self._asked_s):
                     self._obey(command)
+                await self._drop_early()
                 if self._session.queued and not self._fetches:
                     self._clock.network(Stage.QUEUE)
                 await self._wait_for_news()
@@ -100,10 +105,10 @@ class LoadRun:
 
     def _obey(self, command: Command) -> None:
         match command:
-            case Fetch(index, encoding, size_bytes):
+            case Fetch(index):
                 if not self._arriving:
                     self._clock.network(Stage.WAIT)
-                self._fetches[index] = self._start(self._fetch(index, encoding, size_bytes))
+                self._fetches[index] = self._start(self._fetch(command, self._taken_over(command)))
             case CancelFetch(index):
                 self._fetches[index].cancel()
                 self._leave(index)
@@ -123,15 +128,23 @@ class LoadRun:
         self._news.set()
         self._host.tell()
 
-    async def _fetch(self, index: int, encoding: str, size_bytes: int) -> None:
-        name = chunk_name(self._manifest.chunks[index].key, encoding)
+    async def _drop_early(self) -> None:
+        """What the first commands left alone is not wanted."""
+        early, self._early = self._early, None
+        if early is not None:
+            await early.close()
+            self._session.drop_early(early.received_bytes, self._clock.elapsed_s())
+
+    def _taken_over(self, command: Fetch) -> EarlyFetch | None:
+        if not command.early:
+            return None
+        early, self._early = self._early, None
+        return early
+
+    async def _fetch(self, command: Fetch, early: EarlyFetch | None) -> None:
+        index, encoding = command.index, command.encoding_name
         try:
-            data = await self._source.fetch(
-                name,
-                size_bytes,
-                on_first_byte=lambda: self._begin(index),
-                on_bytes=lambda count: self._receive(index, count),
-            )
+            data = await (self._ask(command) if early is None else self._go_on(index, early))
         except StoreError as error:
             self._leave(index)
             gone = isinstance(error, ObjectNotFoundError)
@@ -141,6 +154,21 @@ class LoadRun:
         self._session.fetched(index, self._clock.elapsed_s())
         self._news.set()
         await self._decode(index, encoding, data)
+
+    async def _ask(self, command: Fetch) -> bytes:
+        index, elapsed_s = command.index, self._clock.elapsed_s
+        return await self._source.fetch(
+            chunk_name(self._manifest.chunks[index].key, command.encoding_name),
+            command.size_bytes,
+            on_first_byte=lambda: self._begin(index, elapsed_s()),
+            on_bytes=lambda count: self._receive(index, count, elapsed_s()),
+        )
+
+    async def _go_on(self, index: int, early: EarlyFetch) -> bytes:
+        return await early.take_over(
+            on_first_byte=lambda at_s: self._begin(index, at_s),
+            on_bytes=lambda count, at_s: self._receive(index, count, at_s),
+        )
 
     async def _decode(self, index: int, encoding: str, data: bytes) -> None:
         try:
@@ -154,13 +182,12 @@ class LoadRun:
         started_s, ended_s = await self._assembly.recompute(index)
         self._session.recomputed(index, started_s, ended_s)
 
-    def _begin(self, index: int) -> None:
+    def _begin(self, index: int, now_s: float) -> None:
         self._arriving.add(index)
         self._clock.network(Stage.FETCH)
-        self._session.first_byte(index, self._clock.elapsed_s())
+        self._session.first_byte(index, now_s)
 
-    def _receive(self, index: int, count: int) -> None:
-        now_s = self._clock.elapsed_s()
+    def _receive(self, index: int, count: int, now_s: float) -> None:
         self._session.received(index, count, now_s)
         if now_s - self._asked_s >= _LEAST_BETWEEN_S:
             self._news.set()

@@ -11,6 +11,7 @@ from cachegen.chunk_progress import ChunkProgress, Place
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream
 from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import ThroughputEstimator
+from cachegen.last_chunk import EarlyObject, LastChunk
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
 from cachegen.load_events import decision_fields, loaded_fields
@@ -55,6 +56,9 @@ class LoadSession:
         The request's arrival on the host's clock.
     after_s : float
         Seconds of computation once the context is in place, which other loads have to wait for.
+    early : EarlyObject, optional
+        What has been asked for before the index. If the first :meth:`commands` do not take it over (``Fetch.early``),
+        it is to be given up with :meth:`drop_early`.
 
     Attributes
     ----------
@@ -82,12 +86,14 @@ class LoadSession:
         host: SharedHost | None = None,
         arrival_s: float = 0.0,
         after_s: float = 0.0,
+        early: EarlyObject | None = None,
     ) -> None:
         stored = {name for chunk in chunks for name in chunk.sizes_bytes}
         if chunks and controller.encodings and not stored & set(controller.encodings):
             raise InvalidInputError(f"no chunk is stored as {' or '.join(controller.encodings)}")
         self._chunks = [ChunkProgress(options) for options in chunks]
         self._controller, self._log = controller, log
+        self._last = LastChunk(len(chunks) - 1, controller.encodings, early)
         self.deadline_s, self._limits, self._after_s = deadline_s, limits or LoadLimits(), after_s
         host = host or SharedHost(make_sharing("equal"))
         self._seat = host.join(self._outlook, estimator, known or LinkKnowledge(), arrival_s, deadline_s)
@@ -113,7 +119,7 @@ class LoadSession:
     @property
     def link(self) -> LinkKnowledge:
         """What this load has learnt of the link."""
-        return self._seat.link.knowledge
+        return replace(self._seat.link.knowledge, last_chunk=self._last.choice)
 
     def admit(self, now_s: float) -> None:
         """Ask, before anything else, whether the load may begin.
@@ -147,6 +153,20 @@ class LoadSession:
                 break
             commands += self._carry_out(decision, state, now_s)
         return commands + self._begin_recompute(now_s)
+
+    def drop_early(self, received_bytes: int, now_s: float) -> None:
+        """Take note that what was asked for before the index is given up."""
+        self.wasted_bytes += received_bytes
+        early = self._last.give_up()
+        self._log(
+            "fetch_cancelled",
+            chunk=len(self._chunks) - 1,
+            encoding=early.encoding_name,
+            received_bytes=received_bytes,
+            started_s=early.asked_s,
+            ended_s=now_s,
+            throughput_bps=self._seat.link.throughput_bps,
+        )
 
     def begin_after(self, now_s: float) -> bool:
         """Begin what follows the load on the compute lane, if it is this load's turn; ask again if not."""
@@ -291,6 +311,7 @@ class LoadSession:
             flying_bytes=seat.flying_bytes(),
             ahead_bytes=turn.ahead_bytes,
             decode_s=sum(chunk.decode_s for chunk in self._in(Place.IN_FLIGHT, Place.UNDECODED)),
+            early=self._last.on_its_way(remaining),
         )
 
     def _open_options(self, chunk: ChunkProgress) -> ChunkOptions:
@@ -384,6 +405,7 @@ class LoadSession:
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]
         assert chunk.place is Place.UNDECIDED, "controllers decide on remaining chunks"
+        decision, early = self._last.settle(decision, chunk.options.sizes_bytes)
         self._log("decision", **decision_fields(decision, state, self._seat.link.estimator_name))
         chunk.source = str(decision.action)
         match decision.action:
@@ -394,10 +416,11 @@ class LoadSession:
                 return []
             case Stream(name):
                 chunk.place = Place.IN_FLIGHT
-                chunk.started_s, chunk.first_byte_s, chunk.received_bytes = now_s, None, 0
-                self._patience.asked(now_s)
-                self._seat.request(decision.index, chunk.options.sizes_bytes[name], now_s)
-                return [Fetch(decision.index, name, chunk.options.sizes_bytes[name])]
+                asked_s = now_s if early is None else early.asked_s
+                chunk.started_s, chunk.first_byte_s, chunk.received_bytes = asked_s, None, 0
+                self._patience.asked(asked_s)
+                self._seat.request(decision.index, chunk.options.sizes_bytes[name], asked_s)
+                return [Fetch(decision.index, name, chunk.options.sizes_bytes[name], early is not None)]
 
     def _begin_recompute(self, now_s: float) -> list[Command]:
         """A chunk's prefill begins when everything before it is in place, and it is this load's turn."""

@@ -2,13 +2,15 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from cachegen.assembly import Assembly
 from cachegen.chunking import chunk_keys, chunk_spans
 from cachegen.controllers import Controller, make_controller
+from cachegen.early_fetch import EarlyFetch
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, StoreError
 from cachegen.estimators import make_estimator
 from cachegen.index_fetch import Index, IndexFetch, index_without_store
@@ -34,6 +36,8 @@ _MAX_INDEX_PATIENCE_S = 5.0
 _LEAST_INDEX_PATIENCE_S = 0.5
 # Without a manifest nothing says where chunks begin; so long a piece bounds the memory of attention.
 _RECOMPUTED_CHUNK_TOKENS = 512
+# An object whose size the index is yet to tell is at most as large as the float32 KV of so many tokens.
+_EARLY_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -161,41 +165,63 @@ class ContextLoader:
         # an unknown name is refused before anything is asked for
         estimates = make_estimator(controller.estimator if estimator is None else estimator)
         deadline_s = slo_s - self._costs.reserve_s
-        index = await self._find_index(context_key, clock, deadline_s, token_ids)
-        manifest = index.manifest
-        if not any(chunk.encodings for chunk in manifest.chunks):
-            controller = make_controller("text", [])
-        host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
-        session = LoadSession(
-            self._costs.options(manifest, encodings),
-            controller,
-            estimates,
-            deadline_s,
-            self._log,
-            self._limits,
-            LinkKnowledge(known.throughput_bps if known else None, index.rtt_s),
-            host=host.shared,
-            arrival_s=clock.start_s,
-            after_s=0.0 if follow is None else self._costs.reserve_s,
-        )
-        try:
-            if host.admission:
-                session.admit(clock.elapsed_s())
-            cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-            assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock, host)
-            run = LoadRun(session, assembly, self._source, manifest, clock, host)
+        async with self._early_fetch(context_key, controller, known, clock) as early:
+            index = await self._find_index(context_key, clock, deadline_s, token_ids)
+            manifest = index.manifest
+            asked = None if early is None else early.asked
+            if early is not None and asked is None:
+                await early.close()  # the index was quicker
+            if not any(chunk.encodings for chunk in manifest.chunks):
+                controller = make_controller("text", [])
+            host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
+            session = LoadSession(
+                self._costs.options(manifest, encodings),
+                controller,
+                estimates,
+                deadline_s,
+                self._log,
+                self._limits,
+                LinkKnowledge(known.throughput_bps if known else None, index.rtt_s),
+                host=host.shared,
+                arrival_s=clock.start_s,
+                after_s=0.0 if follow is None else self._costs.reserve_s,
+                early=asked,
+            )
             try:
-                await run.run()
-                assembly.finish()
-                followed = None if follow is None else await run.follow(follow)
+                if host.admission:
+                    session.admit(clock.elapsed_s())
+                cache = self._model.new_cache(manifest.num_tokens + room_tokens)
+                assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock, host)
+                run = LoadRun(session, assembly, self._source, manifest, clock, host, early if asked else None)
+                try:
+                    await run.run()
+                    assembly.finish()
+                    followed = None if follow is None else await run.follow(follow)
+                finally:
+                    await assembly.close()
+                    run.close()
             finally:
-                await assembly.close()
-                run.close()
-        finally:
-            session.leave()
-            if self._host is None:
-                await host.close()
-        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
+                session.leave()
+                if self._host is None:
+                    await host.close()
+            return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
+
+    @asynccontextmanager
+    async def _early_fetch(
+        self, context_key: bytes, controller: Controller, known: LinkKnowledge | None, clock: StageClock
+    ) -> AsyncIterator[EarlyFetch | None]:
+        """Ask for the last chunk beside the index; not where other loads are about, whose turn it may be."""
+        with nullcontext(True) if self._host is None else self._host.loading() as alone:
+            name = controller.before_index(known) if alone else None
+            if name is None:
+                yield None
+                return
+            max_bytes = 4 * math.prod(self._model.shape.chunk_shape(_EARLY_TOKENS))
+            early = EarlyFetch(self._source, context_key, name, max_bytes, clock)
+            try:
+                yield early
+            finally:
+                await early.close()
 
     async def _find_index(
         self, context_key: bytes, clock: StageClock, deadline_s: float, token_ids: Sequence[int] | None

@@ -28,6 +28,8 @@ MANIFEST_SCHEMA = 1
 MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_OBJECT_BYTES = 2**40
 
+_CHUNKS = "chunks/"
+
 _LIMITS = {
     "num_tokens": MAX_CONTEXT_TOKENS,
     "chunk_tokens": MAX_CONTEXT_TOKENS,
@@ -196,7 +198,12 @@ def check_tokens(manifest: Manifest, token_ids: TokenIds) -> None:
 def chunk_name(key: bytes, encoding: str) -> str:
     """Return the name of the object that holds the chunk of ``key`` in ``encoding``, like ``cachegen-2``."""
     _check_name("encoding", encoding)
-    return f"chunks/{_spread(key)}/{encoding}"
+    return f"{_CHUNKS}{_spread(key)}/{encoding}"
+
+
+def is_chunk_name(name: str) -> bool:
+    """Whether an object's name is a chunk's, which has many bytes where all others have few."""
+    return name.startswith(_CHUNKS)
 
 
 def manifest_name(context_key: bytes) -> str:

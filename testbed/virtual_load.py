@@ -13,6 +13,7 @@ from cachegen import (
     CancelFetch,
     ChunkOptions,
     Controller,
+    EarlyObject,
     EventLog,
     Fetch,
     LinkKnowledge,
@@ -156,14 +157,20 @@ def run_virtual_loads(
     """
     host = SharedHost(make_sharing(sharing))
     decoder = _Decoder()
+    link.advance(requests[0].arrival_s)
+    index = {0: _ask_early(0, requests[0], link, requests[0].arrival_s)}
     now_s = requests[0].arrival_s + rtt_s
     link.advance(now_s)
     waiting, courses = list(enumerate(requests)), list[_Course]()
     results: dict[int, VirtualResult] = {}
     while len(results) < len(requests):
+        for number, request in waiting:
+            if number not in index and request.arrival_s <= now_s:
+                alone = not courses and len(index) == len(results)
+                index[number] = _ask_early(number, request, link, now_s) if alone else None
         while waiting and waiting[0][1].arrival_s + rtt_s <= now_s:
             number, request = waiting.pop(0)
-            courses.append(_Course(number, request, host, link, decoder, costs, rtt_s))
+            courses.append(_Course(number, request, host, link, decoder, costs, rtt_s, index[number]))
             if admission and (refused := courses[-1].refusal(now_s)) is not None:
                 results[number] = courses.pop().end(math.inf, refused)
         for course in sorted(courses, key=lambda course: course.deadline_s):
@@ -178,6 +185,15 @@ def run_virtual_loads(
                 courses.remove(course)
                 results[course.number] = course.end(ended_s)
     return [results[number] for number in range(len(requests))]
+
+
+def _ask_early(number: int, request: VirtualRequest, link: VirtualLink, now_s: float) -> EarlyObject | None:
+    """Ask for the last chunk's object together with the index, if the controller wants one that there is."""
+    name = request.controller.before_index(request.known)
+    if name is None or name not in request.chunks[-1].sizes_bytes:
+        return None
+    link.request((number, len(request.chunks) - 1), request.chunks[-1].sizes_bytes[name])
+    return EarlyObject(name, now_s - request.arrival_s)
 
 
 class _Decoder:
@@ -205,8 +221,9 @@ class _Course:
         decoder: _Decoder,
         costs: VirtualCosts,
         rtt_s: float,
+        early: EarlyObject | None,
     ) -> None:
-        self.number, self.request = number, request
+        self.number, self.request, self._early = number, request, early
         self._link, self._decoder, self._costs = link, decoder, costs
         self._session = LoadSession(
             request.chunks,
@@ -219,6 +236,7 @@ class _Course:
             host=host,
             arrival_s=request.arrival_s,
             after_s=costs.question_s,
+            early=early,
         )
         self.deadline_s = request.arrival_s + request.slo_s
         self._fetching: dict[int, str] = {}
@@ -244,15 +262,20 @@ class _Course:
             return
         for command in self._session.commands(now_s - self.request.arrival_s):
             match command:
-                case Fetch(index, encoding, size_bytes):
+                case Fetch(index, encoding, size_bytes, early):
                     self._fetching[index] = encoding
                     self._part[index] = 0.0
+                    if early:
+                        self._early = None
+                        continue
+                    self._drop_early(index, now_s)
                     self._link.request((self.number, index), size_bytes)
                 case CancelFetch(index):
                     self._link.cancel((self.number, index))
                     self._drop(index)
                 case Prefill(index):
                     self._prefill = (index, now_s, now_s + self.request.chunks[index].recompute_s)
+        self._drop_early(len(self.request.chunks) - 1, now_s)
 
     def observe(self, arrived: dict[object, float], now_s: float) -> float | None:
         """Tell the session what has happened; return when the first token was there, once it is."""
@@ -274,7 +297,7 @@ class _Course:
 
     def end(self, ended_s: float, refused: str = "") -> VirtualResult:
         """Leave the host, whatever goes on; return how it went."""
-        for index in self._fetching:
+        for index in (*self._fetching, *([] if self._early is None else [len(self.request.chunks) - 1])):
             self._link.cancel((self.number, index))
         self._session.leave()
         return VirtualResult(
@@ -306,6 +329,13 @@ class _Course:
             self._drop(index)
             seconds = self._costs.decode_s(encoding, self.request.chunks[index].num_tokens)
             self._decodes.append((index, *self._decoder.add(seconds, now_s)))
+
+    def _drop_early(self, index: int, now_s: float) -> None:
+        """Give up what was asked for before the index, if it is this chunk's; nothing of it has arrived yet."""
+        if self._early is not None and index == len(self.request.chunks) - 1:
+            self._early = None
+            self._link.cancel((self.number, index))
+            self._session.drop_early(0, now_s - self.request.arrival_s)
 
     def _drop(self, index: int) -> None:
         self._begun.discard(index)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from cachegen.errors import InvalidInputError
+from cachegen.link_use import LinkKnowledge
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
 # The key of recomputation among the predictions of a Decision; no encoding has this name.
@@ -155,6 +156,9 @@ class LoadState:
         Of more urgent loads, that are expected to be asked for before its next object.
     decode_s
         Of decoding the objects that are on their way or have arrived, one after the other.
+    early
+        Encoding in which the context's last chunk, one of ``remaining``, has been on its way since before the index:
+        streamed in that it comes a round trip sooner. ``None``: in none.
 
     Raises
     ------
@@ -176,6 +180,7 @@ class LoadState:
     flying_bytes: int = 0
     ahead_bytes: int = 0
     decode_s: float = 0.0
+    early: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("elapsed_s", "rtt_s", "compute_free_s", "flying_bytes", "ahead_bytes", "decode_s"):
@@ -240,6 +245,18 @@ class Controller(Protocol):
     estimator: str
     """Name of the throughput estimator that suits it, where the caller has no wish of his own."""
 
+    def before_index(self, known: LinkKnowledge | None) -> str | None:
+        """Return the encoding in which to ask for the context's last chunk while nothing is known of its chunks.
+
+        Its object's name is known, and with the index on its way the link has nothing to do. ``None``: in none.
+
+        Parameters
+        ----------
+        known
+            Of the link, from loads before, if there were any.
+        """
+        ...
+
     def decide(self, state: LoadState) -> Decision | None:
         """Decide on one of ``state.remaining``, of which there is one at least.
 
@@ -262,6 +279,10 @@ class InOrderController:
 
     encodings: tuple[str, ...] = ()
     estimator = "last-chunk"
+
+    def before_index(self, known: LinkKnowledge | None) -> str | None:  # noqa: ARG002 - its first chunk has no name yet
+        """Return ``None``: what is decided in order begins with the first chunk."""
+        return None
 
     def decide(self, state: LoadState) -> Decision | None:
         """Return :meth:`choose`'s decision on the first remaining chunk, if it can be carried out now."""

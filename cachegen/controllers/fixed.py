@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from cachegen.controllers.base import Action, InOrderController, LoadState, Recompute, Stream
+from cachegen.controllers.base import (
+    Action,
+    Decision,
+    InOrderController,
+    LoadState,
+    Recompute,
+    Stream,
+    predict_finish_s,
+)
+from cachegen.link_use import LinkKnowledge
 
 
 class FixedController(InOrderController):
@@ -10,6 +19,18 @@ class FixedController(InOrderController):
 
     def __init__(self, encoding_name: str) -> None:
         self.encodings = (encoding_name,)
+
+    def before_index(self, known: LinkKnowledge | None) -> str | None:  # noqa: ARG002 - whatever the link does
+        """Return the one encoding."""
+        return self.encodings[0]
+
+    def decide(self, state: LoadState) -> Decision | None:
+        """Decide on the first remaining chunk, or before it on the last one where that is on its way already."""
+        (name,) = self.encodings
+        if state.early != name or not state.may_fetch:
+            return super().decide(state)
+        finish_s = predict_finish_s(state)
+        return Decision(state.remaining[-1].index, Stream(name), finish_s, f"fixed: as {name}", finish_s.get(name))
 
     def choose(self, state: LoadState, finish_s: Mapping[str, float | None]) -> tuple[Action, str]:  # noqa: ARG002 - it predicts nothing
         """Return ``Stream`` of the one encoding; ``Recompute`` for a chunk that the store does not give in it."""

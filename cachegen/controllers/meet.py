@@ -17,12 +17,22 @@ from cachegen.controllers.base import (
     Transfer,
     predict_finish_s,
 )
-from cachegen.controllers.plan import ConstantRate, LinkForecast, Plan, each_plan, make_plan, pick_plan
+from cachegen.controllers.plan import (
+    ConstantRate,
+    LinkForecast,
+    Plan,
+    each_plan,
+    flow_start_s,
+    make_plan,
+    pick_plan,
+)
 from cachegen.errors import InvalidInputError
+from cachegen.link_use import LinkKnowledge
 from cachegen.recompute_cost import IMPOSSIBLE_S
 
-# For the sake of a finer level a load may take so many times as long as the plan that ends first. It is then no slower
-# in the mean than text or the coarsest level, for about a third of that level's harm (docs/controllers.md).
+# For the sake of a finer level what is still to be decided may take so many times as long as in the plan that ends
+# first: neither the round trip nor what is on its way buys any. A load is then no slower in the mean than text or the
+# coarsest level, for about a third of that level's harm (docs/controllers.md).
 QUALITY_STRETCH = 1.4
 # But never more than this share of the time left: the rest is for links that get slower. With none to spare a level
 # chosen to fit exactly misses whenever the rate falls at all.
@@ -63,6 +73,12 @@ class MeetController:
             raise InvalidInputError(f"the share of the time left to spend must be in 0..1, not {target_share}")
         self.encodings = tuple(encodings)
         self._forecast, self._target_share = forecast, target_share
+
+    def before_index(self, known: LinkKnowledge | None) -> str | None:
+        """Return what the load before began with; on an unknown link the medium level, as :meth:`decide` would."""
+        if known is None or known.throughput_bps is None:
+            return self.encodings[len(self.encodings) // 2]
+        return known.last_chunk if known.last_chunk in self.encodings else None
 
     def decide(self, state: LoadState) -> Decision | None:
         """Recompute the first remaining chunk or stream the last one, whichever side is free and has something left."""
@@ -133,8 +149,9 @@ class MeetController:
             return make_plan(state, self.encodings, forecast, state.elapsed_s + self._target_share * left_s)
         plans = list(each_plan(state, self.encodings, forecast))
         soonest_s = min(plan.finish_s for plan in plans) - state.elapsed_s
-        spend_s = max(QUICK_SHARE * left_s, min(QUALITY_STRETCH * soonest_s, SAFE_SHARE * left_s))
-        return pick_plan(plans, state.elapsed_s + spend_s)
+        decided_s = min(soonest_s, forecast.arrival_s(flow_start_s(state), state.link_bytes) - state.elapsed_s)
+        stretched_s = decided_s + QUALITY_STRETCH * (soonest_s - decided_s)
+        return pick_plan(plans, state.elapsed_s + max(QUICK_SHARE * left_s, min(stretched_s, SAFE_SHARE * left_s)))
 
     def _explore(self, state: LoadState, finish_s: dict[str, float | None]) -> Decision | None:
         """Nothing is known of the link: begin at both ends, with one object of the medium level."""

@@ -87,12 +87,17 @@ def pick_plan(plans: Iterable[Plan], target_s: float) -> Plan:
     return min(seen, key=lambda plan: plan.finish_s)
 
 
+def flow_start_s(state: LoadState) -> float:
+    """When the link begins to deliver what is asked for now: a request on its way hides the round trip of the next."""
+    hidden = state.in_flight or state.flying_bytes or state.early is not None
+    return state.elapsed_s + (0.0 if hidden else state.rtt_s)
+
+
 def _split(state: LoadState, ladder: Sequence[str], forecast: LinkForecast) -> Plan:
     """The best meeting point when chunks are streamed in the first encoding of the ladder that there is."""
     chunks = state.remaining
     names = [next((name for name in ladder if name in chunk.sizes_bytes), None) for chunk in chunks]
-    # a request in flight hides the round trip of the next
-    start_s = state.elapsed_s + (0.0 if state.in_flight or state.flying_bytes else state.rtt_s)
+    start_s = flow_start_s(state)
     in_flight_s = forecast.arrival_s(start_s, state.link_bytes) if state.in_flight else state.elapsed_s
     compute_s = _compute_ends(state, chunks)
     # the deadline leaves out the decode of whatever ends last

@@ -29,12 +29,19 @@ class Connection:
         For ``https`` URLs.
     connect_s, silence_s : float
         Limits to making a connection, name look-up and TLS included, and to the server's silence.
+
+    Attributes
+    ----------
+    carried_bytes : int
+        What the present connection has brought, for its user to add to; back to 0 with each new one.
     """
 
     def __init__(self, headers: dict[str, str], tls: ssl.SSLContext | None, connect_s: float, silence_s: float) -> None:
         self._head_s, self._reused = connect_s + silence_s, False
+        self.carried_bytes = 0
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(self._note_reuse)
+        trace.on_connection_create_end.append(self._note_new)
         # one connection and no more: where it is dead, there is no second one that may be dead too
         connector = aiohttp.TCPConnector(limit=1, ssl=True if tls is None else tls, keepalive_timeout=_KEEPALIVE_S)
         self._session = aiohttp.ClientSession(
@@ -72,6 +79,9 @@ class Connection:
 
     async def _note_reuse(self, _session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
         self._reused = True
+
+    async def _note_new(self, _session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
+        self.carried_bytes = 0
 
     async def _repeat_if_stale(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType

@@ -12,6 +12,7 @@ from aiohttp import hdrs
 
 from cachegen.bearer_token import check_token, token_from_environment
 from cachegen.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
+from cachegen.manifest import is_chunk_name
 from cachegen.sources.connection import Connection
 from cachegen.sources.progress import MinProgress, ProgressWatch
 from cachegen.stores import check_name
@@ -92,13 +93,15 @@ class HttpSource:
         url = f"{self._base_url}/v1/objects/{name}"
         # a response that is left before its end takes its connection with it, and no other
         async with (
-            self._connection() as connection,
+            self._connection(long=is_chunk_name(name)) as connection,
             _failures_named(url, self._silence_s),
             await connection.get(url) as response,
         ):
             _check_head(response, url, max_bytes)
             on_first_byte()
-            return await self._read(response, url, max_bytes, on_bytes)
+            data = await self._read(response, url, max_bytes, on_bytes)
+            connection.carried_bytes += len(data)
+            return data
 
     async def _read(
         self, response: aiohttp.ClientResponse, url: str, max_bytes: int, on_bytes: Callable[[int], None] | None
@@ -129,16 +132,16 @@ class HttpSource:
         return bytes(body)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """Wait for a turn; the connection used last comes first, for it is the least likely to be gone."""
+    async def _connection(self, *, long: bool) -> AsyncIterator[Connection]:
+        """Wait for a turn; a connection that has carried much has a wide window, and is kept for long objects."""
         async with self._turns:
             if self._closed:
                 raise StoreUnavailableError(f"{self._base_url}: this source is closed")
-            connection = (
-                self._idle.pop()
-                if self._idle
-                else Connection(self._headers, self._tls, self._connect_s, self._silence_s)
-            )
+            if self._idle:
+                connection = (max if long else min)(self._idle, key=lambda idle: idle.carried_bytes)
+                self._idle.remove(connection)
+            else:
+                connection = Connection(self._headers, self._tls, self._connect_s, self._silence_s)
             self._busy.add(connection)
             try:
                 yield connection

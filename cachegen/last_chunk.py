@@ -1,0 +1,89 @@
+"""A context's last chunk, whose object can be asked for before the index: its name is the context's key."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from cachegen.controllers import ChunkOptions, Decision, Recompute, Stream
+
+# Of the encodings that a controller chooses from, one so many places beside its choice is taken as well: a round trip,
+# and a connection that need not be given up, are worth more than a level or two of one chunk.
+_FINER_PLACES, _COARSER_PLACES = 1, 2
+
+
+@dataclass(frozen=True)
+class EarlyObject:
+    """The last chunk's object, asked for while the index was still on its way.
+
+    Parameters
+    ----------
+    encoding_name : str
+        What it was asked for in.
+    asked_s : float
+        When, in seconds since the request's arrival.
+    """
+
+    encoding_name: str
+    asked_s: float
+
+
+class LastChunk:
+    """Settles what becomes of an object that was asked for early once a controller decides on its chunk.
+
+    Parameters
+    ----------
+    index : int
+        The chunk's place in the context.
+    ladder : sequence of str
+        Encodings that the controller may choose, finest first.
+    early : EarlyObject, optional
+        What was asked for; default: nothing.
+
+    Attributes
+    ----------
+    choice : str or None
+        What the controller first chose, whatever was on its way; ``None`` before it did or if it did not stream.
+    """
+
+    def __init__(self, index: int, ladder: Sequence[str], early: EarlyObject | None) -> None:
+        self._index, self._ladder, self._early = index, tuple(ladder), early
+        self._is_settled = False
+        self.choice: str | None = None
+
+    def settle(self, decision: Decision, stored: Collection[str]) -> tuple[Decision, EarlyObject | None]:
+        """Return the decision with what is on its way in place of what is as good, and that object if so.
+
+        Parameters
+        ----------
+        decision : Decision
+            The controller's; only the first on this chunk is looked at.
+        stored : collection of str
+            Encodings in which the chunk is to be had.
+        """
+        if decision.index != self._index or self._is_settled:
+            return decision, None
+        self._is_settled = True
+        if isinstance(decision.action, Recompute):
+            return decision, None
+        self.choice = decision.action.encoding_name
+        if self._early is None or not self._is_as_good(self._early.encoding_name, stored):
+            return decision, None
+        reason = f"{decision.reason}; on its way since before the index"
+        return replace(decision, action=Stream(self._early.encoding_name), reason=reason), self._early
+
+    def on_its_way(self, remaining: Sequence[ChunkOptions]) -> str | None:
+        """Return in which of its encodings the last chunk, if it remains, is on its way; ``None``: in none."""
+        if self._early is None or self._is_settled or not remaining or remaining[-1].index != self._index:
+            return None
+        name = self._early.encoding_name
+        return name if name in remaining[-1].sizes_bytes else None
+
+    def give_up(self) -> EarlyObject:
+        """Forget the object that was asked for early, and return it."""
+        early, self._early = self._early, None
+        assert early is not None, "nothing was asked for early"
+        return early
+
+    def _is_as_good(self, name: str, stored: Collection[str]) -> bool:
+        if name not in stored or name not in self._ladder or self.choice not in self._ladder:
+            return False
+        return -_FINER_PLACES <= self._ladder.index(name) - self._ladder.index(self.choice) <= _COARSER_PLACES
