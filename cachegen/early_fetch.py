@@ -43,8 +43,11 @@ class EarlyFetch:
 
     @property
     def asked(self) -> EarlyObject | None:
-        """What was asked for; ``None`` if nothing was yet."""
-        return None if self._asked_s is None else EarlyObject(self._encoding_name, self._asked_s)
+        """What is on its way or here; ``None`` if nothing was asked for yet or it has failed."""
+        failed = self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
+        if self._asked_s is None or failed:
+            return None
+        return EarlyObject(self._encoding_name, self._asked_s, self._first_byte_s is not None)
 
     @property
     def received_bytes(self) -> int:

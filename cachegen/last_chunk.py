@@ -20,10 +20,13 @@ class EarlyObject:
         What it was asked for in.
     asked_s : float
         When, in seconds since the request's arrival.
+    begun : bool
+        Whether any of it has arrived.
     """
 
     encoding_name: str
     asked_s: float
+    begun: bool = False
 
 
 class LastChunk:

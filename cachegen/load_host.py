@@ -56,6 +56,15 @@ class LoadHost:
         finally:
             self._loads -= 1
 
+    @contextmanager
+    def early_object(self) -> Iterator[None]:
+        """Count an object in that is on its way for a load without a place at the host yet."""
+        self.shared.early_objects += 1
+        try:
+            yield
+        finally:
+            self.shared.early_objects -= 1
+
     def submit_decode(self, work: Callable[[], T]) -> "Future[T]":
         """Have the decode thread do something."""
         return self._decoder.submit(work)

@@ -416,11 +416,15 @@ class LoadSession:
                 return []
             case Stream(name):
                 chunk.place = Place.IN_FLIGHT
-                asked_s = now_s if early is None else early.asked_s
+                asked_s = now_s if early is None else self._asked_s(early, now_s)
                 chunk.started_s, chunk.first_byte_s, chunk.received_bytes = asked_s, None, 0
-                self._patience.asked(asked_s)
+                self._patience.asked(now_s)
                 self._seat.request(decision.index, chunk.options.sizes_bytes[name], asked_s)
                 return [Fetch(decision.index, name, chunk.options.sizes_bytes[name], early is not None)]
+
+    def _asked_s(self, early: EarlyObject, now_s: float) -> float:
+        """Since when an answer is awaited: a store that was silent was silent for the index too, and is so no more."""
+        return early.asked_s if early.begun else max(early.asked_s, now_s - self._seat.link.rtt_s)
 
     def _begin_recompute(self, now_s: float) -> list[Command]:
         """A chunk's prefill begins when everything before it is in place, and it is this load's turn."""

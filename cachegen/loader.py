@@ -166,11 +166,12 @@ class ContextLoader:
         estimates = make_estimator(controller.estimator if estimator is None else estimator)
         deadline_s = slo_s - self._costs.reserve_s
         async with self._early_fetch(context_key, controller, known, clock) as early:
-            index = await self._find_index(context_key, clock, deadline_s, token_ids)
+            with nullcontext() if early is None or self._host is None else self._host.early_object():
+                index = await self._find_index(context_key, clock, deadline_s, token_ids)
+                asked = None if early is None else early.asked
+                if early is not None and asked is None:
+                    await early.close()  # the index was quicker
             manifest = index.manifest
-            asked = None if early is None else early.asked
-            if early is not None and asked is None:
-                await early.close()  # the index was quicker
             if not any(chunk.encodings for chunk in manifest.chunks):
                 controller = make_controller("text", [])
             host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))

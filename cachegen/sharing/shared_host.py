@@ -171,6 +171,8 @@ class SharedHost:
         self._policy, self._limits = policy, limits
         self.lane = ComputeLane()
         self._seats: dict[int, Seat] = {}
+        # on their way for loads that have not joined yet
+        self.early_objects = 0
         self._link: LinkUse | None = None
         self._joined = 0
         self._turns: dict[int, Turn] = {}
@@ -238,7 +240,7 @@ class SharedHost:
         """Whether the next fetch may be this load's: the link would run dry, and no more urgent one wants it."""
         seats = self._seats.values()
         if self._limits is not None and (
-            sum(len(other.missing_bytes) for other in seats) >= self._limits.in_flight
+            sum(len(other.missing_bytes) for other in seats) + self.early_objects >= self._limits.in_flight
             or sum(other.undecoded for other in seats) >= self._limits.undecoded
         ):
             return False

@@ -71,6 +71,44 @@ def test_connections_are_kept_and_their_number_is_held(connections):
         assert len(server.heads) == 8 * connections
 
 
+def test_long_objects_take_the_connection_that_has_carried_most_and_short_ones_the_others():
+    used = []
+
+    def answer(connection, head, _turn):
+        name = head.split(b" ")[1].removeprefix(b"/v1/objects/").decode()
+        used.append((name, connection.getpeername()))
+        size = 5000 if name.startswith("chunks/") else 100
+        connection.sendall(OK % size + b"x" * size)
+        return "keep"
+
+    async def steps(source):
+        # the long one comes last, as it does in a load
+        for _ in range(3):
+            names = ("manifests/a", "tokens/a", "chunks/a")
+            await asyncio.gather(*(source.fetch(name, 5000, no_matter) for name in names))
+
+    with raw_server(answer) as server:
+        use(server.url, steps)
+        assert server.connections == 3
+
+    assert len({peer for name, peer in used if name == "chunks/a"}) == 1
+    assert len({peer for name, peer in used if name != "chunks/a"}) == 2
+
+
+def test_a_new_connection_has_carried_nothing():
+    async def steps(source):
+        connection = None
+        for _ in range(2):
+            await source.fetch("chunks/a", 5000, no_matter)
+            [connection] = source._idle
+        return connection.carried_bytes
+
+    # closed after each answer, so that every one comes over a connection of its own
+    with raw_server(says(OK % 5000 + b"x" * 5000, "close")) as server:
+        assert use(server.url, steps) == 5000
+        assert server.connections == 2
+
+
 def test_a_cancelled_fetch_closes_its_own_connection_alone_and_its_bytes_stay_counted():
     def answer(connection, head, _turn):
         if b"/slow" in head:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachegen import ChunkOptions, make_controller, make_estimator
+from cachegen import ChunkOptions, LinkKnowledge, make_controller, make_estimator
 from testbed.trace import parse_trace
 from testbed.virtual_link import LinkFuture, VirtualLink
 from testbed.virtual_load import TICK_S, VirtualCosts, log_nothing, run_virtual_load
@@ -28,11 +28,12 @@ def make_chunks(count=8, recompute_s=1.0, base_bytes=400_000):
     return [ChunkOptions(index, 512, sizes, recompute_s) for index in range(count)]
 
 
-def load(spec, trace, *, chunks=None, slo_s=8.0, rtt_s=0.02, log=log_nothing):
+def load(spec, trace, *, chunks=None, slo_s=8.0, rtt_s=0.02, log=log_nothing, known=None):
     future = LinkFuture(trace, 0.0)
     controller = make_controller(spec, LADDER, future)
     link, estimator = VirtualLink(future, rtt_s), make_estimator(controller.estimator)
-    return run_virtual_load(chunks or make_chunks(), controller, estimator, link, rtt_s, slo_s, COSTS, log)
+    chunks = chunks or make_chunks()
+    return run_virtual_load(chunks, controller, estimator, link, rtt_s, slo_s, COSTS, log, known=known)
 
 
 def load_with_events(spec, trace, **options):
@@ -141,8 +142,9 @@ def test_oracle_meets_whenever_text_or_a_level_does(slo_s, recompute_s):
 
 
 def test_meet_gives_up_an_object_whose_link_collapses_and_ends_by_other_means():
-    chunks = make_chunks(16, base_bytes=1_000_000)
-    result, events = load_with_events("meet", COLLAPSE, chunks=chunks, slo_s=8.0)
+    # in the middle of an object
+    chunks, trace = make_chunks(16, base_bytes=1_000_000), make_trace((0, 40), (1.1, 0.4), (END_S, 0.4))
+    result, events = load_with_events("meet", trace, chunks=chunks, slo_s=8.0)
 
     given_up = [fields["chunk"] for event, fields in events if event == "fetch_cancelled"]
     assert given_up
@@ -150,7 +152,7 @@ def test_meet_gives_up_an_object_whose_link_collapses_and_ends_by_other_means():
     finally_by = [result.chunk_sources[index] for index in given_up]
     assert set(finally_by) <= {"recompute", "level-3", "level-2"}
     # at the rate after the collapse the objects given up would take half a minute each
-    assert result.ttft_s < load("text", COLLAPSE, chunks=chunks).ttft_s
+    assert result.ttft_s < load("text", trace, chunks=chunks).ttft_s
 
 
 def test_an_outage_of_ten_seconds_ends_and_so_does_the_load():
@@ -201,3 +203,39 @@ def test_a_load_without_end_is_given_up():
 
     assert result.ttft_s >= 2.0
     assert "" in result.chunk_sources
+
+
+@pytest.mark.parametrize("spec", ["fixed:level-2", "meet", "meet:0"])
+def test_a_round_trip_of_50_ms_costs_two_at_most_in_the_mean(spec):
+    rates = [5, 10, 15, 20, 30, 50, 70, 100, 150]
+    waits = []
+    for rate_mbps in rates:
+        near, far = (twice(spec, make_trace((0, rate_mbps)), rtt_s=rtt_s, slo_s=30.0) for rtt_s in (0.0, 0.05))
+        waits.append(far.ttft_s - near.ttft_s)
+
+    assert sum(waits) / len(waits) <= 2 * 0.05
+
+
+def twice(spec, trace, **options):
+    """The second of two loads, which knows the link from the first."""
+    return load(spec, trace, known=load(spec, trace, **options).link, **options)
+
+
+def test_an_object_asked_for_early_saves_the_round_trip_of_its_own():
+    trace, rtt_s = make_trace((0, 20)), 0.2
+    result, events = load_with_events("fixed:level-2", trace, rtt_s=rtt_s)
+
+    first = next(fields for event, fields in events if event == "fetch")
+    assert first["chunk"] == len(result.chunk_sources) - 1
+    assert first["started_s"] == 0.0
+    assert rtt_s <= first["first_byte_s"] <= rtt_s + 2 * TICK_S
+
+
+def test_an_early_object_that_is_not_wanted_leaves_the_link_to_the_others():
+    trace, known = make_trace((0, 20)), LinkKnowledge(20e6, 0.2, "level-0")
+    with_it, events = load_with_events("meet:0", trace, rtt_s=0.2, known=known)
+    without = load("meet:0", trace, rtt_s=0.2, known=LinkKnowledge(20e6, 0.2))
+
+    assert [fields["encoding"] for event, fields in events if event == "fetch_cancelled"] == ["level-0"]
+    assert with_it.chunk_sources == without.chunk_sources
+    assert with_it.ttft_s == without.ttft_s
