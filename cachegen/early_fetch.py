@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
+from cachegen.errors import StoreError, StoreUnavailableError
 from cachegen.last_chunk import EarlyObject
 from cachegen.manifest import chunk_name
 from cachegen.sources import Source
@@ -28,37 +30,61 @@ class EarlyFetch:
         That the object may have; its size is not known yet.
     clock : StageClock
         The request's. Charged with nothing: it is the index that is waited for.
+    counted : context manager
+        Entered when the object is asked for; left when it is there, has failed or is handed over.
+
+    Attributes
+    ----------
+    encoding_name : str
+        As it was given.
     """
 
     def __init__(
-        self, source: Source, context_key: bytes, encoding_name: str, max_bytes: int, clock: StageClock
+        self,
+        source: Source,
+        context_key: bytes,
+        encoding_name: str,
+        max_bytes: int,
+        clock: StageClock,
+        counted: AbstractContextManager[None],
     ) -> None:
-        self._source, self._clock, self._encoding_name = source, clock, encoding_name
+        self._source, self._clock, self.encoding_name = source, clock, encoding_name
+        self._counted, self._counting = counted, ExitStack()
         self._asked_s: float | None = None
         self._first_byte_s: float | None = None
+        self._ended_s = 0.0
         self._pieces: list[tuple[int, float]] = []
         self._on_first_byte: Callable[[float], None] | None = None
         self._on_bytes: Callable[[int, float], None] | None = None
         self._task = asyncio.ensure_future(self._fetch(chunk_name(context_key, encoding_name), max_bytes))
 
     @property
-    def asked(self) -> EarlyObject | None:
-        """What is on its way or here; ``None`` if nothing was asked for yet or it has failed."""
-        failed = self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
-        if self._asked_s is None or failed:
-            return None
-        return EarlyObject(self._encoding_name, self._asked_s, self._first_byte_s is not None)
-
-    @property
     def received_bytes(self) -> int:
         """Bytes that have arrived so far."""
         return sum(count for count, _ in self._pieces)
 
-    async def take_over(self, on_first_byte: Callable[[float], None], on_bytes: Callable[[int, float], None]) -> bytes:
-        """Return the object; cancelling this cancels the fetch.
+    @property
+    def failure(self) -> StoreError | None:
+        """What the fetch failed with, if it has."""
+        error = self._task.exception() if self._task.done() and not self._task.cancelled() else None
+        return error if isinstance(error, StoreError) else None
+
+    def hand_over(self) -> EarlyObject | None:
+        """Return what is on its way or here, from now on the caller's; ``None``: nothing is, or it failed."""
+        self._counting.close()
+        if self._asked_s is None or self.failure is not None:
+            return None
+        return EarlyObject(self.encoding_name, self._asked_s, self._first_byte_s is not None)
+
+    async def take_over(
+        self, size_bytes: int, on_first_byte: Callable[[float], None], on_bytes: Callable[[int, float], None]
+    ) -> tuple[bytes, float]:
+        """Return the object and when it was whole; cancelling this cancels the fetch.
 
         Parameters
         ----------
+        size_bytes : int
+            The object's, as the index says.
         on_first_byte, on_bytes
             As of :meth:`Source.fetch`, each with the time on the clock; called at once for what has happened already.
 
@@ -67,12 +93,29 @@ class EarlyFetch:
         ObjectNotFoundError, StoreUnavailableError
             As of :meth:`Source.fetch`.
         """
+        room_bytes = size_bytes
+
+        def heard(count: int, at_s: float) -> None:
+            nonlocal room_bytes
+            room_bytes -= count
+            if room_bytes >= 0:
+                on_bytes(count, at_s)
+            else:
+                self._task.cancel()
+
         if self._first_byte_s is not None:
             on_first_byte(self._first_byte_s)
         for count, at_s in self._pieces:
-            on_bytes(count, at_s)
-        self._on_first_byte, self._on_bytes = on_first_byte, on_bytes
-        return await self._task
+            heard(count, at_s)
+        self._on_first_byte, self._on_bytes = on_first_byte, heard
+        try:
+            await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        if room_bytes < 0:
+            raise StoreUnavailableError(f"{self.encoding_name}: sent more than the {size_bytes} bytes expected")
+        return self._task.result(), self._ended_s
 
     async def close(self) -> None:
         """Give the object up, if it is not here yet."""
@@ -82,7 +125,11 @@ class EarlyFetch:
     async def _fetch(self, name: str, max_bytes: int) -> bytes:
         await asyncio.sleep(_BEHIND_INDEX_S)
         self._asked_s = self._clock.elapsed_s()
-        return await self._source.fetch(name, max_bytes, self._begin, on_bytes=self._receive)
+        with self._counting:
+            self._counting.enter_context(self._counted)
+            data = await self._source.fetch(name, max_bytes, self._begin, on_bytes=self._receive)
+        self._ended_s = self._clock.elapsed_s()
+        return data
 
     def _begin(self) -> None:
         self._first_byte_s = self._clock.elapsed_s()

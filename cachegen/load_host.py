@@ -64,6 +64,7 @@ class LoadHost:
             yield
         finally:
             self.shared.early_objects -= 1
+            self.tell()
 
     def submit_decode(self, work: Callable[[], T]) -> "Future[T]":
         """Have the decode thread do something."""

@@ -144,28 +144,31 @@ class LoadRun:
     async def _fetch(self, command: Fetch, early: EarlyFetch | None) -> None:
         index, encoding = command.index, command.encoding_name
         try:
-            data = await (self._ask(command) if early is None else self._go_on(index, early))
+            data, ended_s = await (self._ask(command) if early is None else self._go_on(command, early))
         except StoreError as error:
             self._leave(index)
             gone = isinstance(error, ObjectNotFoundError)
             self._session.fetch_failed(index, str(error), self._clock.elapsed_s(), gone=gone)
             return
         self._leave(index)
-        self._session.fetched(index, self._clock.elapsed_s())
+        self._session.fetched(index, ended_s)
         self._news.set()
         await self._decode(index, encoding, data)
 
-    async def _ask(self, command: Fetch) -> bytes:
+    async def _ask(self, command: Fetch) -> tuple[bytes, float]:
         index, elapsed_s = command.index, self._clock.elapsed_s
-        return await self._source.fetch(
+        data = await self._source.fetch(
             chunk_name(self._manifest.chunks[index].key, command.encoding_name),
             command.size_bytes,
             on_first_byte=lambda: self._begin(index, elapsed_s()),
             on_bytes=lambda count: self._receive(index, count, elapsed_s()),
         )
+        return data, elapsed_s()
 
-    async def _go_on(self, index: int, early: EarlyFetch) -> bytes:
+    async def _go_on(self, command: Fetch, early: EarlyFetch) -> tuple[bytes, float]:
+        index = command.index
         return await early.take_over(
+            command.size_bytes,
             on_first_byte=lambda at_s: self._begin(index, at_s),
             on_bytes=lambda count, at_s: self._receive(index, count, at_s),
         )

@@ -168,6 +168,13 @@ class LoadSession:
             throughput_bps=self._seat.link.throughput_bps,
         )
 
+    def early_failed(self, encoding: str, error: str, received_bytes: int) -> None:
+        """Take note that what was asked for before the index had failed by the time that this was there."""
+        self.wasted_bytes += received_bytes
+        self._log(
+            "fetch_failed", chunk=len(self._chunks) - 1, encoding=encoding, error=error, received_bytes=received_bytes
+        )
+
     def begin_after(self, now_s: float) -> bool:
         """Begin what follows the load on the compute lane, if it is this load's turn; ask again if not."""
         assert self.done, "the context is in place"
@@ -416,13 +423,14 @@ class LoadSession:
                 return []
             case Stream(name):
                 chunk.place = Place.IN_FLIGHT
-                asked_s = now_s if early is None else self._asked_s(early, now_s)
-                chunk.started_s, chunk.first_byte_s, chunk.received_bytes = asked_s, None, 0
+                chunk.started_s = now_s if early is None else early.asked_s
+                chunk.first_byte_s, chunk.received_bytes = None, 0
                 self._patience.asked(now_s)
-                self._seat.request(decision.index, chunk.options.sizes_bytes[name], asked_s)
+                awaited_s = now_s if early is None else self._awaited_s(early, now_s)
+                self._seat.request(decision.index, chunk.options.sizes_bytes[name], awaited_s)
                 return [Fetch(decision.index, name, chunk.options.sizes_bytes[name], early is not None)]
 
-    def _asked_s(self, early: EarlyObject, now_s: float) -> float:
+    def _awaited_s(self, early: EarlyObject, now_s: float) -> float:
         """Since when an answer is awaited: a store that was silent was silent for the index too, and is so no more."""
         return early.asked_s if early.begun else max(early.asked_s, now_s - self._seat.link.rtt_s)
 

@@ -166,11 +166,10 @@ class ContextLoader:
         estimates = make_estimator(controller.estimator if estimator is None else estimator)
         deadline_s = slo_s - self._costs.reserve_s
         async with self._early_fetch(context_key, controller, known, clock) as early:
-            with nullcontext() if early is None or self._host is None else self._host.early_object():
-                index = await self._find_index(context_key, clock, deadline_s, token_ids)
-                asked = None if early is None else early.asked
-                if early is not None and asked is None:
-                    await early.close()  # the index was quicker
+            index = await self._find_index(context_key, clock, deadline_s, token_ids)
+            asked = None if early is None else early.hand_over()
+            if early is not None and asked is None:
+                await early.close()  # the index was quicker, or it has failed
             manifest = index.manifest
             if not any(chunk.encodings for chunk in manifest.chunks):
                 controller = make_controller("text", [])
@@ -188,6 +187,8 @@ class ContextLoader:
                 after_s=0.0 if follow is None else self._costs.reserve_s,
                 early=asked,
             )
+            if early is not None and early.failure is not None:
+                session.early_failed(early.encoding_name, str(early.failure), early.received_bytes)
             try:
                 if host.admission:
                     session.admit(clock.elapsed_s())
@@ -211,14 +212,16 @@ class ContextLoader:
     async def _early_fetch(
         self, context_key: bytes, controller: Controller, known: LinkKnowledge | None, clock: StageClock
     ) -> AsyncIterator[EarlyFetch | None]:
-        """Ask for the last chunk beside the index; not where other loads are about, whose turn it may be."""
+        """Ask for the last chunk beside the index; not where other loads are about, or turns are kept."""
         with nullcontext(True) if self._host is None else self._host.loading() as alone:
-            name = controller.before_index(known) if alone else None
+            in_turns = self._host is not None and self._host.shared.one_queue
+            name = controller.before_index(known) if alone and not in_turns else None
             if name is None:
                 yield None
                 return
             max_bytes = 4 * math.prod(self._model.shape.chunk_shape(_EARLY_TOKENS))
-            early = EarlyFetch(self._source, context_key, name, max_bytes, clock)
+            counted = nullcontext() if self._host is None else self._host.early_object()
+            early = EarlyFetch(self._source, context_key, name, max_bytes, clock, counted)
             try:
                 yield early
             finally:

@@ -73,10 +73,10 @@ class VirtualLink:
         self._missing: dict[object, float] = {}
         self._flows_from_s: dict[object, float] = {}
 
-    def request(self, key: object, size_bytes: int) -> None:
-        """Ask for an object; it begins to arrive a round trip from now."""
+    def request(self, key: object, size_bytes: int, asked_s: float | None = None) -> None:
+        """Ask for an object; it begins to arrive a round trip from ``asked_s``, by default from now."""
         self._missing[key] = float(size_bytes)
-        self._flows_from_s[key] = self._now_s + self._rtt_s
+        self._flows_from_s[key] = (self._now_s if asked_s is None else asked_s) + self._rtt_s
 
     def cancel(self, key: object) -> None:
         """Give an object up."""

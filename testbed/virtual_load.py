@@ -157,20 +157,16 @@ def run_virtual_loads(
     """
     host = SharedHost(make_sharing(sharing))
     decoder = _Decoder()
-    link.advance(requests[0].arrival_s)
-    index = {0: _ask_early(0, requests[0], link, requests[0].arrival_s)}
     now_s = requests[0].arrival_s + rtt_s
     link.advance(now_s)
     waiting, courses = list(enumerate(requests)), list[_Course]()
     results: dict[int, VirtualResult] = {}
     while len(results) < len(requests):
-        for number, request in waiting:
-            if number not in index and request.arrival_s <= now_s:
-                alone = not courses and len(index) == len(results)
-                index[number] = _ask_early(number, request, link, now_s) if alone else None
         while waiting and waiting[0][1].arrival_s + rtt_s <= now_s:
             number, request = waiting.pop(0)
-            courses.append(_Course(number, request, host, link, decoder, costs, rtt_s, index[number]))
+            alone = not courses and not host.one_queue
+            early = _ask_early(number, request, link) if alone else None
+            courses.append(_Course(number, request, host, link, decoder, costs, rtt_s, early))
             if admission and (refused := courses[-1].refusal(now_s)) is not None:
                 results[number] = courses.pop().end(math.inf, refused)
         for course in sorted(courses, key=lambda course: course.deadline_s):
@@ -187,13 +183,13 @@ def run_virtual_loads(
     return [results[number] for number in range(len(requests))]
 
 
-def _ask_early(number: int, request: VirtualRequest, link: VirtualLink, now_s: float) -> EarlyObject | None:
-    """Ask for the last chunk's object together with the index, if the controller wants one that there is."""
+def _ask_early(number: int, request: VirtualRequest, link: VirtualLink) -> EarlyObject | None:
+    """Have asked for the last chunk's object together with the index, if the controller wants one that there is."""
     name = request.controller.before_index(request.known)
     if name is None or name not in request.chunks[-1].sizes_bytes:
         return None
-    link.request((number, len(request.chunks) - 1), request.chunks[-1].sizes_bytes[name])
-    return EarlyObject(name, now_s - request.arrival_s)
+    link.request((number, len(request.chunks) - 1), request.chunks[-1].sizes_bytes[name], request.arrival_s)
+    return EarlyObject(name, 0.0)
 
 
 class _Decoder:

@@ -158,7 +158,7 @@ class LoadState:
         Of decoding the objects that are on their way or have arrived, one after the other.
     early
         Encoding in which the context's last chunk, one of ``remaining``, has been on its way since before the index:
-        streamed in that it comes a round trip sooner. ``None``: in none.
+        streamed in that, or in one about as fine, it comes a round trip sooner. ``None``: in none.
 
     Raises
     ------
@@ -280,7 +280,7 @@ class InOrderController:
     encodings: tuple[str, ...] = ()
     estimator = "last-chunk"
 
-    def before_index(self, known: LinkKnowledge | None) -> str | None:  # noqa: ARG002 - its first chunk has no name yet
+    def before_index(self, known: LinkKnowledge | None) -> str | None:  # noqa: ARG002 - the last chunk is not what it begins with
         """Return ``None``: what is decided in order begins with the first chunk."""
         return None
 

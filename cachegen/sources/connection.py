@@ -34,11 +34,13 @@ class Connection:
     ----------
     carried_bytes : int
         What the present connection has brought, for its user to add to; back to 0 with each new one.
+    is_open : bool
+        Whether the last answer came whole, so that the next one need not wait for a new connection; set by its user.
     """
 
     def __init__(self, headers: dict[str, str], tls: ssl.SSLContext | None, connect_s: float, silence_s: float) -> None:
         self._head_s, self._reused = connect_s + silence_s, False
-        self.carried_bytes = 0
+        self.carried_bytes, self.is_open = 0, False
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(self._note_reuse)
         trace.on_connection_create_end.append(self._note_new)

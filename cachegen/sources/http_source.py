@@ -101,6 +101,7 @@ class HttpSource:
             on_first_byte()
             data = await self._read(response, url, max_bytes, on_bytes)
             connection.carried_bytes += len(data)
+            connection.is_open = True
             return data
 
     async def _read(
@@ -133,16 +134,18 @@ class HttpSource:
 
     @asynccontextmanager
     async def _connection(self, *, long: bool) -> AsyncIterator[Connection]:
-        """Wait for a turn; a connection that has carried much has a wide window, and is kept for long objects."""
+        """Wait for a turn; an open one comes first, for long objects the one that carried most: its window is wide."""
         async with self._turns:
             if self._closed:
                 raise StoreUnavailableError(f"{self._base_url}: this source is closed")
             if self._idle:
-                connection = (max if long else min)(self._idle, key=lambda idle: idle.carried_bytes)
+                sign = 1 if long else -1
+                connection = max(self._idle, key=lambda idle: (idle.is_open, sign * idle.carried_bytes))
                 self._idle.remove(connection)
             else:
                 connection = Connection(self._headers, self._tls, self._connect_s, self._silence_s)
             self._busy.add(connection)
+            connection.is_open = False
             try:
                 yield connection
             finally:

@@ -10,6 +10,7 @@ from stored_context import LADDER, store_context
 
 from cachegen import (
     ContextLoader,
+    HostLimits,
     LinkKnowledge,
     LoadHost,
     ObjectNotFoundError,
@@ -35,6 +36,7 @@ class SlowIndex:
     def __init__(self, stored, error=None, fails_late=False):
         self._inner = StoreSource(open_store(str(stored.root)))
         self.index, self.asked, self.ended, self.error = asyncio.Event(), [], [], error
+        self.chunk_s, self.padding = 0.0, b""
         self.received_bytes, self.fails_late = 0, fails_late
 
     async def fetch(self, name, max_bytes, on_first_byte, *, on_bytes=None):
@@ -47,7 +49,12 @@ class SlowIndex:
                 if self.fails_late:
                     await asyncio.sleep(0.1)
                 raise self.error
-            return await self._inner.fetch(name, max_bytes, on_first_byte, on_bytes=on_bytes)
+            await asyncio.sleep(self.chunk_s)
+            data = await self._inner.fetch(name, max_bytes, on_first_byte, on_bytes=on_bytes)
+            if self.padding and len(self.asked) == 1:
+                on_bytes(len(self.padding))
+                data += self.padding
+            return data
         finally:
             self.ended.append(name)
 
@@ -55,12 +62,14 @@ class SlowIndex:
         await self._inner.close()
 
 
-def load(stored, spec, *, known=None, encodings=LADDER, slow=True, error=None, fails_late=False):
+def load(stored, spec, *, known=None, encodings=LADDER, slow=True, error=None, fails_late=False, **settings):
     """Load with an index that comes at once, or only after what is asked for early; return all there is to see."""
     events = []
 
     async def run():
         source = SlowIndex(stored, error, fails_late)
+        for name, value in settings.items():
+            setattr(source, name, value)
         loader = ContextLoader(
             stored.model, stored.profile, source, COSTS, lambda event, **f: events.append((event, f))
         )
@@ -166,16 +175,45 @@ def test_one_that_fails_after_the_index_is_decided_anew(stored, error):
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["gone", "away"])
-def test_one_that_failed_before_the_index_is_as_if_it_had_not_been(stored, error):
-    loaded, early, asked, events = load(stored, "fixed:raw", encodings=("raw",), error=error)
+def test_one_that_failed_before_the_index_is_said_and_asked_for_again(stored, error):
+    _, early, asked, events = load(stored, "fixed:raw", encodings=("raw",), error=error)
 
     assert len(early) == 1
-    assert not [event for event, _ in events if event in {"fetch_failed", "fetch_cancelled"}]
+    [failed] = [fields for event, fields in events if event in {"fetch_failed", "fetch_cancelled"}]
+    assert (failed["chunk"], failed["encoding"], failed["error"]) == (3, "raw", str(error))
     assert asked[1:] == [name_of(stored, "raw", index) for index in range(4)]
+
+
+def test_one_that_is_larger_than_the_index_says_is_a_failed_fetch(stored):
+    loaded, early, _, events = load(stored, "fixed:raw", encodings=("raw",), padding=b"x" * 1000)
+
+    assert len(early) == 1
+    [failed] = [fields for event, fields in events if event == "fetch_failed"]
+    size_bytes = stored.manifest.chunks[-1].encodings["raw"]
+    assert f"more than the {size_bytes} bytes" in failed["error"]
+    assert failed["received_bytes"] <= size_bytes
     torch.testing.assert_close(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
 
 
-def test_a_failed_index_leaves_nothing_on_its_way(stored):
+def test_one_that_does_not_end_is_not_read_to_its_end(stored, monkeypatch):
+    monkeypatch.setattr("cachegen.loader._EARLY_TOKENS", 1)
+    _, early, _, events = load(stored, "fixed:raw", encodings=("raw",))
+
+    assert len(early) == 1
+    [failed] = [fields for event, fields in events if event == "fetch_failed"]
+    assert "holds more than" in failed["error"]
+
+
+def test_an_index_that_was_quicker_leaves_nothing_that_is_asked_for_later(stored, monkeypatch):
+    monkeypatch.setattr("cachegen.early_fetch._BEHIND_INDEX_S", 0.5)
+    # four objects that take longer than that
+    _, early, asked, _ = load(stored, "fixed:cachegen-0", slow=False, chunk_s=0.7)
+
+    assert early == []
+    assert sorted(asked) == sorted(name_of(stored, "cachegen-0", index) for index in range(4))
+
+
+def test_a_cancelled_load_leaves_nothing_on_its_way(stored):
     async def run():
         source = SlowIndex(stored)
         loader = ContextLoader(stored.model, stored.profile, source, COSTS, lambda *_, **__: None)
@@ -190,6 +228,56 @@ def test_a_failed_index_leaves_nothing_on_its_way(stored):
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(run()) == set()
+
+
+def test_an_early_object_counts_against_the_hosts_limit_as_long_as_it_is_on_its_way(stored):
+    async def run():
+        source, host = SlowIndex(stored), LoadHost(limits=HostLimits(in_flight=1))
+        source.chunk_s = 0.2
+        key = stored.manifest.context_key
+
+        async def counted(source):
+            loader = ContextLoader(stored.model, stored.profile, source, COSTS, lambda *_, **__: None, host=host)
+            controller = make_controller("fixed:raw", ["raw"])
+            return await loader.load(key, controller, ["raw"], 60.0, StageClock(time.monotonic()))
+
+        first = asyncio.ensure_future(counted(source))
+        await until(lambda: source.asked)
+        watched = SlowIndex(stored)
+        watched.index.set()
+        second = asyncio.ensure_future(counted(watched))
+        await until(lambda: watched.asked)
+        # the first one's object is over, though its index is not there yet
+        ended, done = list(source.ended), first.done()
+        source.index.set()
+        results = await asyncio.gather(first, second)
+        for each in (source, watched):
+            await each.close()
+        await host.close()
+        return ended, done, results, host.shared.early_objects
+
+    ended, done, results, left = asyncio.run(run())
+
+    assert (len(ended), done, left) == (1, False, 0)
+    for loaded in results:
+        assert torch.equal(loaded.cache.chunk(0, 56), stored.cache.chunk(0, 56))
+
+
+def test_a_host_that_serves_by_deadline_is_asked_for_its_turn_first(stored):
+    async def run():
+        source, host = SlowIndex(stored), LoadHost("deadline")
+        loader = ContextLoader(stored.model, stored.profile, source, COSTS, lambda *_, **__: None, host=host)
+        controller, clock = make_controller("fixed:raw", ["raw"]), StageClock(time.monotonic())
+        loading = asyncio.ensure_future(loader.load(stored.manifest.context_key, controller, ["raw"], 60.0, clock))
+        await asyncio.sleep(0.05)
+        early = list(source.asked)
+        source.index.set()
+        await loading
+        await host.close()
+        await source.close()
+        return early
+
+    assert asyncio.run(run()) == []
 
 
 def test_where_other_loads_are_about_nothing_is_asked_for_before_its_turn(stored):

@@ -95,6 +95,39 @@ def test_long_objects_take_the_connection_that_has_carried_most_and_short_ones_t
     assert len({peer for name, peer in used if name != "chunks/a"}) == 2
 
 
+def test_a_connection_that_was_given_up_is_the_last_to_be_taken():
+    used = []
+
+    def answer(connection, head, _turn):
+        used.append((head.split(b" ")[1].rsplit(b"/", 1)[1], connection.getpeername()))
+        if head.split(b" ")[1].endswith(b"slow"):
+            connection.sendall(OK % 9000 + b"x" * 3000)
+            return "close" if connection.recv(1) == b"" else "keep"
+        connection.sendall(OK % 5000 + b"x" * 5000)
+        return "keep"
+
+    async def steps(source):
+        arrived = asyncio.Event()
+        for _ in range(2):  # much over one connection
+            await source.fetch("chunks/a", 9000, no_matter)
+        slow = asyncio.ensure_future(source.fetch("chunks/slow", 9000, no_matter, on_bytes=lambda _: arrived.set()))
+        await arrived.wait()
+        await source.fetch("chunks/b", 9000, no_matter)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        for name in ("chunks/c", "manifests/c"):
+            await source.fetch(name, 9000, no_matter)
+
+    with raw_server(answer) as server:
+        use(server.url, steps)
+        assert server.connections == 2
+
+    peers = dict(used)
+    assert peers[b"slow"] == peers[b"a"]
+    assert peers[b"c"] == peers[b"b"] != peers[b"slow"]
+
+
 def test_a_new_connection_has_carried_nothing():
     async def steps(source):
         connection = None

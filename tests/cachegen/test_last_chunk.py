@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cachegen.controllers import ChunkOptions, Decision, LoadState, Recompute, Stream, make_controller
+from cachegen.controllers import ChunkOptions, Decision, LoadState, Recompute, Stream, Transfer, make_controller
+from cachegen.controllers.plan import ConstantRate, make_plan
 from cachegen.estimators import make_estimator
 from cachegen.last_chunk import EarlyObject, LastChunk
 from cachegen.link_use import LinkKnowledge
@@ -92,7 +93,7 @@ def test_the_session_goes_on_with_it_and_counts_from_when_it_was_asked_for():
 
 
 def test_an_object_that_waited_as_long_as_the_index_is_no_silent_store():
-    session, events = make_session(known=LinkKnowledge(1e6, 0.05))
+    session, events = make_session("meet", EarlyObject("d", 0.01), LinkKnowledge(1e6, 0.05))
 
     # the deadline has passed, and more than the load's patience since the object was asked for
     assert session.commands(8.0)[0].early
@@ -100,7 +101,7 @@ def test_an_object_that_waited_as_long_as_the_index_is_no_silent_store():
         session.commands(at_s)
 
     assert "store_given_up" not in [event for event, _ in events]
-    assert {fields["throughput_bps"] for event, fields in events if event == "decision"} == {1e6}
+    assert session._seat.link.throughput_bps == 1e6
 
 
 def test_what_arrived_before_the_index_counts_at_the_rate_at_which_it_came():
@@ -110,11 +111,14 @@ def test_what_arrived_before_the_index_counts_at_the_rate_at_which_it_came():
     session.first_byte(2, 0.06)
     for at_s in (0.06, 0.07, 0.08):
         session.received(2, 1000, at_s)
-    session.fetched(2, 8.0)
-    session.commands(8.01)
+    session.fetched(2, 0.08)
 
     assert session.link.throughput_bps == pytest.approx(8 * 3000 / 0.02)
+    # others are on their way, and have been for a moment only
+    session.commands(8.5)
     assert "store_given_up" not in [event for event, _ in events]
+    [fetched] = [fields for event, fields in events if event == "fetch"]
+    assert (fetched["started_s"], fetched["ended_s"]) == (0.01, 0.08)
 
 
 def test_the_front_follows_what_is_on_its_way():
@@ -133,6 +137,15 @@ def test_what_is_not_wanted_is_not_taken_over(spec, early):
         [given_up] = [fields for event, fields in events if event == "fetch_cancelled"]
         assert (given_up["chunk"], given_up["encoding"], given_up["received_bytes"]) == (2, "c", 700)
         assert session.wasted_bytes == 700
+
+
+def test_one_that_failed_before_the_index_is_said_and_counted():
+    session, events = make_session(early=None)
+
+    session.early_failed("c", "no such object", 300)
+
+    assert events == [("fetch_failed", {"chunk": 2, "encoding": "c", "error": "no such object", "received_bytes": 300})]
+    assert session.wasted_bytes == 300
 
 
 def test_an_object_asked_for_early_fails_like_any_other():
@@ -167,3 +180,20 @@ def test_a_round_trip_buys_no_finer_level(rtt_s):
     at_once = make_controller("meet", LADDER).decide(replace(state, rtt_s=rtt_s))
 
     assert at_once.action == make_controller("meet", LADDER).decide(state).action
+
+
+def test_what_is_on_its_way_buys_no_finer_level():
+    [flying, chunk] = make_chunks(2, recompute_s=60.0)
+    state = LoadState(0.0, 40.0, (chunk,), throughput_bps=80_000.0)
+    # ten seconds' worth
+    behind = replace(state, in_flight=(Transfer(0, "a", 100_000, 0, flying),))
+
+    # 40 % more of those would have room for any level
+    assert make_controller("meet", LADDER).decide(behind).action == Stream("e")
+
+
+def test_an_early_object_hides_the_round_trip_of_the_plan():
+    state = LoadState(0.0, 40.0, tuple(make_chunks(recompute_s=60.0)), throughput_bps=80_000.0, rtt_s=0.5)
+    plans = [make_plan(each, LADDER, ConstantRate(80_000.0), 40.0) for each in (state, replace(state, early="c"))]
+
+    assert plans[0].finish_s - plans[1].finish_s == pytest.approx(0.5)

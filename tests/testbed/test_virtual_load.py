@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from cachegen import ChunkOptions, LinkKnowledge, make_controller, make_estimator
 from testbed.trace import parse_trace
 from testbed.virtual_link import LinkFuture, VirtualLink
-from testbed.virtual_load import TICK_S, VirtualCosts, log_nothing, run_virtual_load
+from testbed.virtual_load import (
+    TICK_S,
+    VirtualCosts,
+    VirtualRequest,
+    log_nothing,
+    run_virtual_load,
+    run_virtual_loads,
+)
 
 LADDER = ["level-0", "level-1", "level-2", "level-3"]
 FIXED = [f"fixed:{name}" for name in LADDER]
@@ -239,3 +246,21 @@ def test_an_early_object_that_is_not_wanted_leaves_the_link_to_the_others():
     assert [fields["encoding"] for event, fields in events if event == "fetch_cancelled"] == ["level-0"]
     assert with_it.chunk_sources == without.chunk_sources
     assert with_it.ttft_s == without.ttft_s
+
+
+@pytest.mark.parametrize("second_s", [2.0, 2.001, 2.0024, 2.0049])
+@pytest.mark.parametrize("base_bytes", [10_000, 200_000])
+def test_a_later_load_gets_every_byte_of_an_early_object_whatever_its_arrival(second_s, base_bytes):
+    trace, rtt_s = make_trace((0, 100)), 0.012
+    chunks = make_chunks(1, recompute_s=30.0, base_bytes=base_bytes)
+    requests = []
+    for arrival_s in (0.0, second_s):
+        controller = make_controller("fixed:level-3", LADDER)
+        estimator = make_estimator(controller.estimator)
+        requests.append(VirtualRequest(arrival_s, chunks, controller, estimator, 8.0, log_nothing))
+    link = VirtualLink(LinkFuture(trace, 0.0), rtt_s)
+
+    first, second = run_virtual_loads(requests, link, rtt_s, COSTS)
+
+    assert first.received_bytes == second.received_bytes == chunks[0].sizes_bytes["level-3"]
+    assert second.ttft_s == pytest.approx(first.ttft_s, abs=3 * TICK_S)
