@@ -101,7 +101,8 @@ def test_a_stall_of_ten_seconds_and_more_costs_one_timeout_at_the_default_limits
         took_s = time.monotonic() - begun_s
 
     check(stored, clean, loaded)
-    assert loaded.chunk_sources == ("recompute",) * 4
+    # of the last chunk, asked for with the index, a buffer may hold what the server had sent
+    assert loaded.chunk_sources[:3] == ("recompute",) * 3
     [reason] = [fields["reason"] for fields in said(events, "store_given_up")]
     assert re.search(r"silent for 5\.\d s", reason)
     # recomputing takes far less here than is said to the controller

@@ -123,7 +123,7 @@ def test_fetches_wait_for_a_decoder_that_is_held_up(stored, monkeypatch):
         await until(lambda: len(source.asked) == 2 and not source.flying)
         for _ in range(20):
             await asyncio.sleep(0.01)
-            assert source.asked == [0, 1]
+            assert len(source.asked) == 2
         may_decode.set()
 
     monkeypatch.setattr("cachegen.assembly.decode_chunk", held)
