@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from cachegen.assembly import Assembly
@@ -167,11 +168,7 @@ class LoadRun:
 
     async def _go_on(self, command: Fetch, early: EarlyFetch) -> tuple[bytes, float]:
         index = command.index
-        return await early.take_over(
-            command.size_bytes,
-            on_first_byte=lambda at_s: self._begin(index, at_s),
-            on_bytes=lambda count, at_s: self._receive(index, count, at_s),
-        )
+        return await early.take_over(command.size_bytes, partial(self._begin, index), partial(self._receive, index))
 
     async def _decode(self, index: int, encoding: str, data: bytes) -> None:
         try:

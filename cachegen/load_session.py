@@ -156,17 +156,8 @@ class LoadSession:
 
     def drop_early(self, received_bytes: int, now_s: float) -> None:
         """Take note that what was asked for before the index is given up."""
-        self.wasted_bytes += received_bytes
         early = self._last.give_up()
-        self._log(
-            "fetch_cancelled",
-            chunk=len(self._chunks) - 1,
-            encoding=early.encoding_name,
-            received_bytes=received_bytes,
-            started_s=early.asked_s,
-            ended_s=now_s,
-            throughput_bps=self._seat.link.throughput_bps,
-        )
+        self._note_cancelled(len(self._chunks) - 1, early.encoding_name, received_bytes, early.asked_s, now_s)
 
     def early_failed(self, encoding: str, error: str, received_bytes: int) -> None:
         """Take note that what was asked for before the index had failed by the time that this was there."""
@@ -392,22 +383,25 @@ class LoadSession:
             chunk = self._chunks[index]
             if lost or chunk.cancellations < _MAX_CANCELLATIONS:
                 chunk.cancellations += 1
-                self.wasted_bytes += chunk.received_bytes
-                self._log(
-                    "fetch_cancelled",
-                    chunk=index,
-                    encoding=chunk.source,
-                    received_bytes=chunk.received_bytes,
-                    started_s=chunk.started_s,
-                    ended_s=now_s,
-                    throughput_bps=self._seat.link.throughput_bps,
-                )
+                self._note_cancelled(index, chunk.source, chunk.received_bytes, chunk.started_s, now_s)
                 self._seat.dropped(index)
                 chunk.place = Place.UNDECIDED
                 given_up.append(index)
         if given_up and not self._in(Place.IN_FLIGHT):
             self._patience.heard(now_s, waiting=False)  # nobody listens
         return given_up
+
+    def _note_cancelled(self, index: int, encoding: str, received_bytes: int, started_s: float, now_s: float) -> None:
+        self.wasted_bytes += received_bytes
+        self._log(
+            "fetch_cancelled",
+            chunk=index,
+            encoding=encoding,
+            received_bytes=received_bytes,
+            started_s=started_s,
+            ended_s=now_s,
+            throughput_bps=self._seat.link.throughput_bps,
+        )
 
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]

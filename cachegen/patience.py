@@ -41,7 +41,8 @@ class Patience:
     def heard(self, now_s: float, waiting: bool, num_bytes: int = 0) -> None:
         """The store has given a sign of life, perhaps bytes; is more being waited for?"""
         # what came before anybody waited for it came at once
-        now_s = max(now_s, now_s if self._silent_from_s is None else self._silent_from_s)
+        if self._silent_from_s is not None:
+            now_s = max(now_s, self._silent_from_s)
         self._waited_s += self._silence_s(now_s)
         self._silent_from_s = now_s if waiting else None
         if num_bytes and self._limit_s < math.inf:

@@ -256,22 +256,21 @@ class _Course:
         if self._session.done:
             self._ask_question(now_s)
             return
-        for command in self._session.commands(now_s - self.request.arrival_s):
+        commands = self._session.commands(now_s - self.request.arrival_s)
+        taken = any(isinstance(command, Fetch) and command.early for command in commands)
+        self._settle_early(taken=taken, now_s=now_s)
+        for command in commands:
             match command:
                 case Fetch(index, encoding, size_bytes, early):
                     self._fetching[index] = encoding
                     self._part[index] = 0.0
-                    if early:
-                        self._early = None
-                        continue
-                    self._drop_early(index, now_s)
-                    self._link.request((self.number, index), size_bytes)
+                    if not early:
+                        self._link.request((self.number, index), size_bytes)
                 case CancelFetch(index):
                     self._link.cancel((self.number, index))
                     self._drop(index)
                 case Prefill(index):
                     self._prefill = (index, now_s, now_s + self.request.chunks[index].recompute_s)
-        self._drop_early(len(self.request.chunks) - 1, now_s)
 
     def observe(self, arrived: dict[object, float], now_s: float) -> float | None:
         """Tell the session what has happened; return when the first token was there, once it is."""
@@ -293,8 +292,9 @@ class _Course:
 
     def end(self, ended_s: float, refused: str = "") -> VirtualResult:
         """Leave the host, whatever goes on; return how it went."""
-        for index in (*self._fetching, *([] if self._early is None else [len(self.request.chunks) - 1])):
+        for index in self._fetching:
             self._link.cancel((self.number, index))
+        self._cancel_early()
         self._session.leave()
         return VirtualResult(
             ended_s - self.request.arrival_s,
@@ -326,12 +326,16 @@ class _Course:
             seconds = self._costs.decode_s(encoding, self.request.chunks[index].num_tokens)
             self._decodes.append((index, *self._decoder.add(seconds, now_s)))
 
-    def _drop_early(self, index: int, now_s: float) -> None:
-        """Give up what was asked for before the index, if it is this chunk's; nothing of it has arrived yet."""
-        if self._early is not None and index == len(self.request.chunks) - 1:
-            self._early = None
-            self._link.cancel((self.number, index))
+    def _settle_early(self, *, taken: bool, now_s: float) -> None:
+        """Give up what was asked for before the index unless it is taken over; nothing of it has arrived yet."""
+        if self._early is not None and not taken:
+            self._cancel_early()
             self._session.drop_early(0, now_s - self.request.arrival_s)
+        self._early = None
+
+    def _cancel_early(self) -> None:
+        if self._early is not None:
+            self._link.cancel((self.number, len(self.request.chunks) - 1))
 
     def _drop(self, index: int) -> None:
         self._begun.discard(index)
