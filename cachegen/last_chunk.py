@@ -1,13 +1,15 @@
 """A context's last chunk, whose object can be asked for before the index: its name is the context's key."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cachegen.controllers import ChunkOptions, Decision, Recompute, Stream
 
-# Of the encodings that a controller chooses from, one so many places beside its choice is taken as well: a round trip,
-# and a connection that need not be given up, are worth more than a level or two of one chunk.
-_FINER_PLACES, _COARSER_PLACES = 1, 2
+# What is on its way is taken where it is so many encodings coarser than the choice, of those that the controller chooses
+# from, or where its additional bytes take as many round trips: to ask again takes one, and the connection that is given
+# up with an object has a wide window, which a new one has only after several.
+_COARSER_PLACES = 2
+WORTH_ROUND_TRIPS = 2.0
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,19 @@ class LastChunk:
         self._is_settled = False
         self.choice: str | None = None
 
-    def settle(self, decision: Decision, stored: Collection[str]) -> tuple[Decision, EarlyObject | None]:
+    def settle(
+        self, decision: Decision, sizes_bytes: Mapping[str, int], spare_bytes: float
+    ) -> tuple[Decision, EarlyObject | None]:
         """Return the decision with what is on its way in place of what is as good, and that object if so.
 
         Parameters
         ----------
         decision : Decision
             The controller's; only the first on this chunk is looked at.
-        stored : collection of str
-            Encodings in which the chunk is to be had.
+        sizes_bytes : mapping of str to int
+            The chunk in each encoding in which it is to be had.
+        spare_bytes : float
+            What the link brings in ``WORTH_ROUND_TRIPS`` round trips.
         """
         if decision.index != self._index or self._is_settled:
             return decision, None
@@ -68,7 +74,7 @@ class LastChunk:
         if isinstance(decision.action, Recompute):
             return decision, None
         self.choice = decision.action.encoding_name
-        if self._early is None or not self._is_as_good(self._early.encoding_name, stored):
+        if self._early is None or not self._is_as_good(self._early.encoding_name, sizes_bytes, spare_bytes):
             return decision, None
         reason = f"{decision.reason}; on its way since before the index"
         return replace(decision, action=Stream(self._early.encoding_name), reason=reason), self._early
@@ -86,7 +92,9 @@ class LastChunk:
         assert early is not None, "nothing was asked for early"
         return early
 
-    def _is_as_good(self, name: str, stored: Collection[str]) -> bool:
-        if name not in stored or name not in self._ladder or self.choice not in self._ladder:
+    def _is_as_good(self, name: str, sizes_bytes: Mapping[str, int], spare_bytes: float) -> bool:
+        choice = self.choice
+        if name not in sizes_bytes or name not in self._ladder or choice not in self._ladder:
             return False
-        return -_FINER_PLACES <= self._ladder.index(name) - self._ladder.index(self.choice) <= _COARSER_PLACES
+        places = self._ladder.index(name) - self._ladder.index(choice)
+        return places <= _COARSER_PLACES and (places >= 0 or sizes_bytes[name] - sizes_bytes[choice] <= spare_bytes)

@@ -13,7 +13,7 @@ from mininet.net import Mininet
 
 from cachegen import UnknownNameError
 from testbed.bridging import set_up_bridges
-from testbed.delay import DelayBackend
+from testbed.delay import DelayBackend, Ways
 from testbed.errors import LinkError
 from testbed.host_setup import set_up_hosts
 from testbed.hosts import Hosts
@@ -268,24 +268,27 @@ class EmulatedNetwork:
         ways = (self._link.down, self._link.up)
         if backend == NetemDelay.name:
             return NetemDelay(lambda argv: self._hosts.run(node, argv), interfaces, ways)
-        self._steering = self._steer(node, interfaces, joined=all(way.is_exact for way in ways))
+        self._steering = self._steer(node, interfaces, ways)
         return RelayDelay(lambda argv, **kw: self._hosts.popen(node, argv, **kw), interfaces, ways)
 
-    def _steer(self, node: str, interfaces: Sequence[str], *, joined: bool) -> dict[str, Any]:
-        """Make the relay's work small; return what of that was read back, for a kernel may not let us.
-
-        ``joined``: no frame is lost or delayed by itself.
-        """
-        steering: dict[str, Any] = {"relay_processor": relay_processor(), "segments_wait": [], "received_elsewhere": []}
+    def _steer(self, node: str, interfaces: Sequence[str], ways: Ways) -> dict[str, Any]:
+        """Make the relay's work small; return what of that was read back, for a kernel may not let us."""
+        joined = all(way.is_exact for way in ways)  # no frame is lost or delayed by itself
+        segments_wait_ms: list[float] = []
+        received_elsewhere: list[bool] = []
         for host in self._hosts.names():
             for interface in self._hosts.interfaces(host):
                 stop_segmenting(self._hosts, host, interface)
                 if host != node:
-                    steering["received_elsewhere"].append(receive_beside_the_relay(self._hosts, host, interface))
-        for interface in interfaces:
+                    received_elsewhere.append(receive_beside_the_relay(self._hosts, host, interface))
+        for interface, way in zip(interfaces, ways, strict=True):
             set_joining(self._hosts, node, interface, on=joined)
-            steering["segments_wait"].append(joined and wait_for_joining(self._hosts, node, interface))
-        return steering
+            segments_wait_ms.append(wait_for_joining(self._hosts, node, interface, way.delay_ms) if joined else 0.0)
+        return {
+            "relay_processor": relay_processor(),
+            "segments_wait_ms": segments_wait_ms,
+            "received_elsewhere": received_elsewhere,
+        }
 
 
 def _quiet_mininet() -> Any:

@@ -147,8 +147,9 @@ class Relay:
             # commands first: a new delay holds for every frame sent after it was asked for
             if self._commands_fd in readable and not self._obey():
                 return
-            for way in self._ways.values():
-                way.accept()
+            for way, port in zip(self._ways.values(), self._ports, strict=True):
+                if port.fileno() in readable:
+                    way.accept()
 
     def _obey(self) -> bool:
         """Carry out the command lines that have arrived; return False at their end."""

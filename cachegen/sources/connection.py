@@ -36,13 +36,17 @@ class Connection:
         What the present connection has brought, for its user to add to; back to 0 with each new one.
     is_open : bool
         Whether the last answer came whole, so that the next one need not wait for a new connection; set by its user.
+    took_s : float
+        What it took to make the present connection; 0 while there is none.
     """
 
     def __init__(self, headers: dict[str, str], tls: ssl.SSLContext | None, connect_s: float, silence_s: float) -> None:
         self._head_s, self._reused = connect_s + silence_s, False
         self.carried_bytes, self.is_open = 0, False
+        self.took_s, self._begun_s = 0.0, 0.0
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(self._note_reuse)
+        trace.on_connection_create_start.append(self._note_begun)
         trace.on_connection_create_end.append(self._note_new)
         # one connection and no more: where it is dead, there is no second one that may be dead too
         connector = aiohttp.TCPConnector(limit=1, ssl=True if tls is None else tls, keepalive_timeout=_KEEPALIVE_S)
@@ -82,8 +86,12 @@ class Connection:
     async def _note_reuse(self, _session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
         self._reused = True
 
+    async def _note_begun(self, _session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
+        self.carried_bytes, self.took_s = 0, 0.0
+        self._begun_s = asyncio.get_running_loop().time()
+
     async def _note_new(self, _session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
-        self.carried_bytes = 0
+        self.took_s = asyncio.get_running_loop().time() - self._begun_s
 
     async def _repeat_if_stale(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType

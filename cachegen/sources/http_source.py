@@ -18,6 +18,13 @@ from cachegen.sources.progress import MinProgress, ProgressWatch
 from cachegen.stores import check_name
 
 _READ_BYTES = 1 << 18
+# A piece costs the event loop as much whatever it holds, and decoding beside it pays for that where processors are few:
+# behind a small one, more is left to gather for a moment.
+_SMALL_PIECE_BYTES = 1 << 16
+_GATHER_S = 0.005
+# A new connection takes a round trip or more to be made, and several until its window is as wide as that of one that is
+# about to be free: that one is waited for, so many times as long as making it took.
+_HANDOVER = 2.0
 
 
 class HttpSource:
@@ -78,7 +85,9 @@ class HttpSource:
         self._tls = _tls_context(ca_file) if base_url.startswith("https://") else None
         self._closed, self._turns = False, asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
+        # and whether they carry a long object
+        self._busy: dict[Connection, bool] = {}
+        self._freed = asyncio.Event()
 
     async def fetch(
         self,
@@ -120,6 +129,8 @@ class HttpSource:
                     patience.reschedule(watch.expires_s)
                     if on_bytes is not None:
                         on_bytes(len(piece))
+                    if len(piece) < _SMALL_PIECE_BYTES:
+                        await _let_gather(response)
         except TimeoutError as error:
             if not patience.expired():
                 raise
@@ -136,6 +147,8 @@ class HttpSource:
     async def _connection(self, *, long: bool) -> AsyncIterator[Connection]:
         """Wait for a turn; an open one comes first, for long objects the one that carried most: its window is wide."""
         async with self._turns:
+            if long and not self._has_open():
+                await self._wait_for_handover()
             if self._closed:
                 raise StoreUnavailableError(f"{self._base_url}: this source is closed")
             if self._idle:
@@ -144,13 +157,28 @@ class HttpSource:
                 self._idle.remove(connection)
             else:
                 connection = Connection(self._headers, self._tls, self._connect_s, self._silence_s)
-            self._busy.add(connection)
+            self._busy[connection] = long
             connection.is_open = False
             try:
                 yield connection
             finally:
-                self._busy.discard(connection)
+                del self._busy[connection]
                 self._idle.append(connection)
+                self._freed.set()
+                self._freed = asyncio.Event()
+
+    async def _wait_for_handover(self) -> None:
+        """Leave a connection that carries a long object the time to end, before a new one is made."""
+        patience_s = _HANDOVER * min((busy.took_s for busy, long in self._busy.items() if long), default=0.0)
+        try:
+            async with asyncio.timeout(patience_s):
+                while not (self._closed or self._has_open()):
+                    await self._freed.wait()
+        except TimeoutError:
+            pass
+
+    def _has_open(self) -> bool:
+        return any(idle.is_open for idle in self._idle)
 
     async def close(self) -> None:
         """Close the connections; a fetch that is still in flight fails."""
@@ -158,6 +186,19 @@ class HttpSource:
         for connection in [*self._idle, *self._busy]:
             await connection.close()
         self._idle.clear()
+
+
+async def _let_gather(response: aiohttp.ClientResponse) -> None:
+    """Leave what arrives in the kernel's buffer for a moment; not behind the last piece."""
+    # an answer that has been read to its end has no connection any more
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is None or not transport.is_reading():
+        return
+    transport.pause_reading()
+    try:
+        await asyncio.sleep(_GATHER_S)
+    finally:
+        transport.resume_reading()
 
 
 @asynccontextmanager

@@ -3,6 +3,8 @@
 import asyncio
 import signal
 import socket
+import threading
+import time
 
 import pytest
 from certificates import write_certificate
@@ -126,6 +128,82 @@ def test_a_connection_that_was_given_up_is_the_last_to_be_taken():
     peers = dict(used)
     assert peers[b"slow"] == peers[b"a"]
     assert peers[b"c"] == peers[b"b"] != peers[b"slow"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "took_s", "connections"),
+    [
+        ("chunks/a", "chunks/b", 30.0, 1),
+        ("chunks/a", "chunks/b", 0.0, 2),
+        ("chunks/a", "manifests/b", 30.0, 2),
+        ("manifests/a", "chunks/b", 30.0, 2),
+    ],
+)
+def test_a_long_object_waits_for_a_connection_that_is_about_to_be_free_as_long_as_a_new_one_would_take(
+    first, second, took_s, connections
+):
+    go_on = threading.Event()
+
+    def answer(connection, head, _turn):
+        connection.sendall(OK % 5000 + b"x" * 3000)
+        if head.split(b" ")[1].endswith(b"/a"):
+            go_on.wait(10)
+        connection.sendall(b"x" * 2000)
+        return "keep"
+
+    async def steps(source):
+        arrived = asyncio.Event()
+        one = asyncio.ensure_future(source.fetch(first, 5000, no_matter, on_bytes=lambda _: arrived.set()))
+        await arrived.wait()
+        [busy] = source._busy
+        assert 0 < busy.took_s < 10
+        busy.took_s = took_s
+        other = asyncio.ensure_future(source.fetch(second, 5000, no_matter))
+        if connections == 2:
+            await other
+        go_on.set()
+        assert [len(data) for data in await asyncio.gather(one, other)] == [5000, 5000]
+
+    with raw_server(answer) as server:
+        use(server.url, steps)
+        assert server.connections == connections
+
+
+def test_a_fetch_that_waits_for_a_connection_ends_when_its_source_is_closed():
+    async def steps(source):
+        arrived = asyncio.Event()
+        first = asyncio.ensure_future(source.fetch("chunks/a", 9000, no_matter, on_bytes=lambda _: arrived.set()))
+        await arrived.wait()
+        [busy] = source._busy
+        busy.took_s = 30.0
+        waiting = asyncio.ensure_future(source.fetch("chunks/b", 9000, no_matter))
+        await asyncio.sleep(0.05)
+        await source.close()
+        return await asyncio.gather(first, waiting, return_exceptions=True)
+
+    with raw_server(says(OK % 9000 + b"x" * 3000, "keep")) as server:
+        errors = use(server.url, steps)
+        assert server.connections == 1
+
+    assert [type(error) for error in errors] == [StoreUnavailableError] * 2
+    assert str(errors[1]) == f"{server.url}: this source is closed"
+
+
+def test_what_trickles_in_is_read_in_fewer_pieces():
+    def answer(connection, _head, _turn):
+        connection.sendall(OK % 100_000)
+        for _ in range(100):
+            connection.sendall(b"x" * 1000)
+            time.sleep(0.001)
+        return "keep"
+
+    pieces = []
+    with raw_server(answer) as server:
+        data = use(server.url, lambda source: source.fetch("chunks/a", 100_000, no_matter, on_bytes=pieces.append))
+
+    assert data == b"x" * 100_000
+    assert sum(pieces) == 100_000
+    assert 1 < len(pieces) < 50
 
 
 def test_a_new_connection_has_carried_nothing():

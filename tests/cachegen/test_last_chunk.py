@@ -20,25 +20,28 @@ def make_chunks(count=3, recompute_s=5.0, sizes_bytes=SIZES):
     return [ChunkOptions(index, 64, sizes_bytes, recompute_s) for index in range(count)]
 
 
-def settle(choice, early, stored=LADDER, index=2):
+def settle(choice, early, sizes_bytes=SIZES, index=2, spare_bytes=0.0):
     last = LastChunk(2, LADDER, EarlyObject(early, 0.01))
-    decision, taken = last.settle(Decision(index, choice, {}, "why"), stored)
+    decision, taken = last.settle(Decision(index, choice, {}, "why"), sizes_bytes, spare_bytes)
     return str(decision.action), taken is not None, last.choice
 
 
 @pytest.mark.parametrize(
-    ("early", "taken"), [("a", False), ("b", True), ("c", True), ("d", True), ("e", True)], ids=str
+    ("spare_bytes", "as_good"), [(0.0, "cde"), (999.0, "cde"), (1000.0, "bcde"), (2000.0, "abcde")]
 )
-def test_one_level_finer_and_two_coarser_are_as_good_as_what_was_chosen(early, taken):
-    assert settle(Stream("c"), early) == (early if taken else "c", taken, "c")
+def test_what_is_finer_is_as_good_where_its_bytes_cost_little_and_so_are_two_levels_coarser(spare_bytes, as_good):
+    for early in LADDER:
+        taken = early in as_good
+        assert settle(Stream("c"), early, spare_bytes=spare_bytes) == (early if taken else "c", taken, "c")
 
 
 def test_three_levels_coarser_are_not():
-    assert settle(Stream("b"), "e") == ("b", False, "b")
+    assert settle(Stream("b"), "e", spare_bytes=9000.0) == ("b", False, "b")
 
 
 def test_what_the_store_does_not_have_is_not_taken_over():
-    assert settle(Stream("c"), "d", stored=["a", "b", "c", "e"]) == ("c", False, "c")
+    stored = {name: size for name, size in SIZES.items() if name != "d"}
+    assert settle(Stream("c"), "d", stored) == ("c", False, "c")
 
 
 def test_a_recomputation_stands():
@@ -51,9 +54,9 @@ def test_another_chunks_decision_is_left_alone():
 
 def test_a_second_decision_on_the_chunk_is_left_alone():
     last = LastChunk(2, LADDER, EarlyObject("b", 0.01))
-    last.settle(Decision(2, Stream("b"), {}, "why"), LADDER)
+    last.settle(Decision(2, Stream("b"), {}, "why"), SIZES, 0.0)
 
-    decision, taken = last.settle(Decision(2, Stream("c"), {}, "why"), LADDER)
+    decision, taken = last.settle(Decision(2, Stream("c"), {}, "why"), SIZES, 0.0)
 
     assert (decision.action, taken, last.choice) == (Stream("c"), None, "b")
 
@@ -90,6 +93,17 @@ def test_the_session_goes_on_with_it_and_counts_from_when_it_was_asked_for():
     # the round trip is that of the object, not that from the index to its first byte
     assert session.link.rtt_s == pytest.approx(0.05)
     assert session.link.last_chunk == "c"
+
+
+@pytest.mark.parametrize(("rtt_s", "taken"), [(0.3, False), (0.5, True)])
+def test_a_finer_one_is_gone_on_with_where_the_link_brings_what_it_has_more_in_two_round_trips(rtt_s, taken):
+    # a thousand bytes, or .8 s
+    session, events = make_session("meet", EarlyObject("d", 0.01), LinkKnowledge(10_000.0, rtt_s))
+
+    fetches = [command for command in session.commands(rtt_s + 0.01) if isinstance(command, Fetch)]
+
+    assert session.link.last_chunk == "e"
+    assert (fetches[0].encoding_name, fetches[0].early) == (("d", True) if taken else ("e", False))
 
 
 def test_an_object_that_waited_as_long_as_the_index_is_no_silent_store():

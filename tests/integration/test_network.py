@@ -55,7 +55,7 @@ def test_long_flow_gets_the_trace_and_the_settings_say_how():
     assert (settings["gso_max_segs"], settings["queue_bytes"]) == (1, 384 * 1024)
     if settings["backend"] == "relay" and os.access("/sys/class/net/lo/gro_flush_timeout", os.W_OK):
         steering = settings["steering"]
-        assert steering["segments_wait"] == [True, True]
+        assert steering["segments_wait_ms"] == [0.2, 0.2]
         several = len(os.sched_getaffinity(0)) > 1
         assert steering["received_elsewhere"] == [several, several]
     assert sum(found["report"]["drops"].values()) == 0
