@@ -1,15 +1,15 @@
 """A context's last chunk, whose object can be asked for before the index: its name is the context's key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cachegen.controllers import ChunkOptions, Decision, Recompute, Stream
+from cachegen.controllers import ChunkOptions, Decision, LoadState, Recompute, Stream
 
-# What is on its way is taken where it is so many encodings coarser than the choice, of those that the controller chooses
+# What is on its way is taken where it is so many encodings coarser than the choice, of those that a controller chooses
 # from, or where its additional bytes take as many round trips: to ask again takes one, and the connection that is given
 # up with an object has a wide window, which a new one has only after several.
 _COARSER_PLACES = 2
-WORTH_ROUND_TRIPS = 2.0
+_WORTH_ROUND_TRIPS = 2.0
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,15 @@ class LastChunk:
         self._is_settled = False
         self.choice: str | None = None
 
-    def settle(
-        self, decision: Decision, sizes_bytes: Mapping[str, int], spare_bytes: float
-    ) -> tuple[Decision, EarlyObject | None]:
+    def settle(self, decision: Decision, state: LoadState) -> tuple[Decision, EarlyObject | None]:
         """Return the decision with what is on its way in place of what is as good, and that object if so.
 
         Parameters
         ----------
         decision : Decision
             The controller's; only the first on this chunk is looked at.
-        sizes_bytes : mapping of str to int
-            The chunk in each encoding in which it is to be had.
-        spare_bytes : float
-            What the link brings in ``WORTH_ROUND_TRIPS`` round trips.
+        state : LoadState
+            What it was made on.
         """
         if decision.index != self._index or self._is_settled:
             return decision, None
@@ -74,7 +70,7 @@ class LastChunk:
         if isinstance(decision.action, Recompute):
             return decision, None
         self.choice = decision.action.encoding_name
-        if self._early is None or not self._is_as_good(self._early.encoding_name, sizes_bytes, spare_bytes):
+        if self._early is None or not self._is_as_good(self._early.encoding_name, decision, state):
             return decision, None
         reason = f"{decision.reason}; on its way since before the index"
         return replace(decision, action=Stream(self._early.encoding_name), reason=reason), self._early
@@ -92,9 +88,22 @@ class LastChunk:
         assert early is not None, "nothing was asked for early"
         return early
 
-    def _is_as_good(self, name: str, sizes_bytes: Mapping[str, int], spare_bytes: float) -> bool:
+    def _is_as_good(self, name: str, decision: Decision, state: LoadState) -> bool:
         choice = self.choice
+        sizes_bytes = next(chunk.sizes_bytes for chunk in state.remaining if chunk.index == decision.index)
         if name not in sizes_bytes or name not in self._ladder or choice not in self._ladder:
             return False
         places = self._ladder.index(name) - self._ladder.index(choice)
-        return places <= _COARSER_PLACES and (places >= 0 or sizes_bytes[name] - sizes_bytes[choice] <= spare_bytes)
+        if places >= 0:
+            return places <= _COARSER_PLACES
+        return 8 * (sizes_bytes[name] - sizes_bytes[choice]) <= _spare_s(decision, state) * (
+            state.throughput_bps or 0.0
+        )
+
+
+def _spare_s(decision: Decision, state: LoadState) -> float:
+    """How long the additional bytes of what is on its way may take: no longer than the deadline leaves."""
+    worth_s = _WORTH_ROUND_TRIPS * state.rtt_s
+    if decision.planned_finish_s is None:
+        return worth_s
+    return max(0.0, min(worth_s, state.deadline_s - decision.planned_finish_s))

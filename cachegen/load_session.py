@@ -11,7 +11,7 @@ from cachegen.chunk_progress import ChunkProgress, Place
 from cachegen.controllers import ChunkOptions, Controller, Decision, LoadState, Recompute, Stream
 from cachegen.errors import InvalidInputError, StoreError
 from cachegen.estimators import ThroughputEstimator
-from cachegen.last_chunk import WORTH_ROUND_TRIPS, EarlyObject, LastChunk
+from cachegen.last_chunk import EarlyObject, LastChunk
 from cachegen.link_use import LinkKnowledge
 from cachegen.load_commands import CancelFetch, Command, EventLog, Fetch, LoadLimits, Prefill
 from cachegen.load_events import decision_fields, loaded_fields
@@ -406,8 +406,7 @@ class LoadSession:
     def _carry_out(self, decision: Decision, state: LoadState, now_s: float) -> list[Command]:
         chunk = self._chunks[decision.index]
         assert chunk.place is Place.UNDECIDED, "controllers decide on remaining chunks"
-        spare_bytes = (state.throughput_bps or 0.0) / 8 * WORTH_ROUND_TRIPS * state.rtt_s
-        decision, early = self._last.settle(decision, chunk.options.sizes_bytes, spare_bytes)
+        decision, early = self._last.settle(decision, state)
         self._log("decision", **decision_fields(decision, state, self._seat.link.estimator_name))
         chunk.source = str(decision.action)
         match decision.action:

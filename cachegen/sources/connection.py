@@ -38,12 +38,15 @@ class Connection:
         Whether the last answer came whole, so that the next one need not wait for a new connection; set by its user.
     took_s : float
         What it took to make the present connection; 0 while there is none.
+    ends_s : float or None
+        When, on the loop's clock, the answer under way should be whole, ``None`` if that is not known; set by its user.
     """
 
     def __init__(self, headers: dict[str, str], tls: ssl.SSLContext | None, connect_s: float, silence_s: float) -> None:
         self._head_s, self._reused = connect_s + silence_s, False
         self.carried_bytes, self.is_open = 0, False
         self.took_s, self._begun_s = 0.0, 0.0
+        self.ends_s: float | None = None
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(self._note_reuse)
         trace.on_connection_create_start.append(self._note_begun)

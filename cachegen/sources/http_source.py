@@ -13,18 +13,13 @@ from aiohttp import hdrs
 from cachegen.bearer_token import check_token, token_from_environment
 from cachegen.errors import InvalidInputError, ObjectNotFoundError, StoreUnavailableError
 from cachegen.manifest import is_chunk_name
+from cachegen.sources.arrival import Arrival, let_gather
 from cachegen.sources.connection import Connection
+from cachegen.sources.connection_pool import ConnectionPool
 from cachegen.sources.progress import MinProgress, ProgressWatch
 from cachegen.stores import check_name
 
 _READ_BYTES = 1 << 18
-# A piece costs the event loop as much whatever it holds, and decoding beside it pays for that where processors are few:
-# behind a small one, more is left to gather for a moment.
-_SMALL_PIECE_BYTES = 1 << 16
-_GATHER_S = 0.005
-# A new connection takes a round trip or more to be made, and several until its window is as wide as that of one that is
-# about to be free: that one is waited for, so many times as long as making it took.
-_HANDOVER = 2.0
 
 
 class HttpSource:
@@ -83,11 +78,7 @@ class HttpSource:
         if token is not None:
             self._headers[hdrs.AUTHORIZATION] = f"Bearer {token}"
         self._tls = _tls_context(ca_file) if base_url.startswith("https://") else None
-        self._closed, self._turns = False, asyncio.Semaphore(connections)
-        self._idle: list[Connection] = []
-        # and whether they carry a long object
-        self._busy: dict[Connection, bool] = {}
-        self._freed = asyncio.Event()
+        self._pool = ConnectionPool(self._base_url, self._connect, connections)
 
     async def fetch(
         self,
@@ -102,22 +93,27 @@ class HttpSource:
         url = f"{self._base_url}/v1/objects/{name}"
         # a response that is left before its end takes its connection with it, and no other
         async with (
-            self._connection(long=is_chunk_name(name)) as connection,
+            self._pool.turn(long=is_chunk_name(name)) as connection,
             _failures_named(url, self._silence_s),
             await connection.get(url) as response,
         ):
             _check_head(response, url, max_bytes)
             on_first_byte()
-            data = await self._read(response, url, max_bytes, on_bytes)
+            data = await self._read(response, url, max_bytes, on_bytes, connection)
             connection.carried_bytes += len(data)
             connection.is_open = True
             return data
 
     async def _read(
-        self, response: aiohttp.ClientResponse, url: str, max_bytes: int, on_bytes: Callable[[int], None] | None
+        self,
+        response: aiohttp.ClientResponse,
+        url: str,
+        max_bytes: int,
+        on_bytes: Callable[[int], None] | None,
+        connection: Connection,
     ) -> bytes:
         body, clock = bytearray(), asyncio.get_running_loop().time
-        watch = ProgressWatch(self._min_progress, clock())
+        watch, arrival = ProgressWatch(self._min_progress, clock()), Arrival(response.content_length, clock())
         try:
             async with asyncio.timeout_at(watch.expires_s) as patience:
                 async for piece in response.content.iter_chunked(_READ_BYTES):
@@ -125,12 +121,15 @@ class HttpSource:
                     self.received_bytes += len(piece)
                     if len(body) > max_bytes:
                         raise _oversized(url, max_bytes)
-                    watch.add(len(piece), clock())
+                    now_s = clock()
+                    watch.add(len(piece), now_s)
                     patience.reschedule(watch.expires_s)
+                    arrival.add(len(piece))
+                    connection.ends_s = arrival.ends_s(now_s)
                     if on_bytes is not None:
                         on_bytes(len(piece))
-                    if len(piece) < _SMALL_PIECE_BYTES:
-                        await _let_gather(response)
+                    if arrival.may_gather(now_s):
+                        await let_gather(response)
         except TimeoutError as error:
             if not patience.expired():
                 raise
@@ -143,62 +142,12 @@ class HttpSource:
             self.received_bytes += response.content.total_raw_bytes - len(body)
         return bytes(body)
 
-    @asynccontextmanager
-    async def _connection(self, *, long: bool) -> AsyncIterator[Connection]:
-        """Wait for a turn; an open one comes first, for long objects the one that carried most: its window is wide."""
-        async with self._turns:
-            if long and not self._has_open():
-                await self._wait_for_handover()
-            if self._closed:
-                raise StoreUnavailableError(f"{self._base_url}: this source is closed")
-            if self._idle:
-                sign = 1 if long else -1
-                connection = max(self._idle, key=lambda idle: (idle.is_open, sign * idle.carried_bytes))
-                self._idle.remove(connection)
-            else:
-                connection = Connection(self._headers, self._tls, self._connect_s, self._silence_s)
-            self._busy[connection] = long
-            connection.is_open = False
-            try:
-                yield connection
-            finally:
-                del self._busy[connection]
-                self._idle.append(connection)
-                self._freed.set()
-                self._freed = asyncio.Event()
-
-    async def _wait_for_handover(self) -> None:
-        """Leave a connection that carries a long object the time to end, before a new one is made."""
-        patience_s = _HANDOVER * min((busy.took_s for busy, long in self._busy.items() if long), default=0.0)
-        try:
-            async with asyncio.timeout(patience_s):
-                while not (self._closed or self._has_open()):
-                    await self._freed.wait()
-        except TimeoutError:
-            pass
-
-    def _has_open(self) -> bool:
-        return any(idle.is_open for idle in self._idle)
+    def _connect(self) -> Connection:
+        return Connection(self._headers, self._tls, self._connect_s, self._silence_s)
 
     async def close(self) -> None:
         """Close the connections; a fetch that is still in flight fails."""
-        self._closed = True
-        for connection in [*self._idle, *self._busy]:
-            await connection.close()
-        self._idle.clear()
-
-
-async def _let_gather(response: aiohttp.ClientResponse) -> None:
-    """Leave what arrives in the kernel's buffer for a moment; not behind the last piece."""
-    # an answer that has been read to its end has no connection any more
-    transport = response.connection.transport if response.connection is not None else None
-    if transport is None or not transport.is_reading():
-        return
-    transport.pause_reading()
-    try:
-        await asyncio.sleep(_GATHER_S)
-    finally:
-        transport.resume_reading()
+        await self._pool.close()
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import threading
 import time
 
 import pytest
@@ -130,80 +129,54 @@ def test_a_connection_that_was_given_up_is_the_last_to_be_taken():
     assert peers[b"c"] == peers[b"b"] != peers[b"slow"]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "took_s", "connections"),
-    [
-        ("chunks/a", "chunks/b", 30.0, 1),
-        ("chunks/a", "chunks/b", 0.0, 2),
-        ("chunks/a", "manifests/b", 30.0, 2),
-        ("manifests/a", "chunks/b", 30.0, 2),
-    ],
-)
-def test_a_long_object_waits_for_a_connection_that_is_about_to_be_free_as_long_as_a_new_one_would_take(
-    first, second, took_s, connections
-):
-    go_on = threading.Event()
-
-    def answer(connection, head, _turn):
-        connection.sendall(OK % 5000 + b"x" * 3000)
-        if head.split(b" ")[1].endswith(b"/a"):
-            go_on.wait(10)
-        connection.sendall(b"x" * 2000)
-        return "keep"
-
-    async def steps(source):
-        arrived = asyncio.Event()
-        one = asyncio.ensure_future(source.fetch(first, 5000, no_matter, on_bytes=lambda _: arrived.set()))
-        await arrived.wait()
-        [busy] = source._busy
-        assert 0 < busy.took_s < 10
-        busy.took_s = took_s
-        other = asyncio.ensure_future(source.fetch(second, 5000, no_matter))
-        if connections == 2:
-            await other
-        go_on.set()
-        assert [len(data) for data in await asyncio.gather(one, other)] == [5000, 5000]
-
-    with raw_server(answer) as server:
-        use(server.url, steps)
-        assert server.connections == connections
+def trickle(connection, _head, _turn):
+    connection.sendall(OK % 300_000)
+    for _ in range(300):
+        connection.sendall(b"x" * 1000)
+        time.sleep(0.001)
+    return "keep"
 
 
-def test_a_fetch_that_waits_for_a_connection_ends_when_its_source_is_closed():
-    async def steps(source):
-        arrived = asyncio.Event()
-        first = asyncio.ensure_future(source.fetch("chunks/a", 9000, no_matter, on_bytes=lambda _: arrived.set()))
-        await arrived.wait()
-        [busy] = source._busy
-        busy.took_s = 30.0
-        waiting = asyncio.ensure_future(source.fetch("chunks/b", 9000, no_matter))
-        await asyncio.sleep(0.05)
-        await source.close()
-        return await asyncio.gather(first, waiting, return_exceptions=True)
-
-    with raw_server(says(OK % 9000 + b"x" * 3000, "keep")) as server:
-        errors = use(server.url, steps)
-        assert server.connections == 1
-
-    assert [type(error) for error in errors] == [StoreUnavailableError] * 2
-    assert str(errors[1]) == f"{server.url}: this source is closed"
-
-
-def test_what_trickles_in_is_read_in_fewer_pieces():
-    def answer(connection, _head, _turn):
-        connection.sendall(OK % 100_000)
-        for _ in range(100):
-            connection.sendall(b"x" * 1000)
-            time.sleep(0.001)
-        return "keep"
-
+def test_what_trickles_in_is_read_in_fewer_pieces_but_for_its_end():
     pieces = []
-    with raw_server(answer) as server:
-        data = use(server.url, lambda source: source.fetch("chunks/a", 100_000, no_matter, on_bytes=pieces.append))
+    with raw_server(trickle) as server:
+        data = use(server.url, lambda source: source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.append))
 
-    assert data == b"x" * 100_000
-    assert sum(pieces) == 100_000
-    assert 1 < len(pieces) < 50
+    assert data == b"x" * 300_000
+    assert sum(pieces) == 300_000
+    assert 1 < len(pieces) < 200
+
+
+def test_a_source_that_is_closed_while_pieces_gather_says_so():
+    async def steps(source):
+        pieces = asyncio.Queue()
+        fetch = asyncio.ensure_future(source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.put_nowait))
+        for _ in range(5):
+            await pieces.get()
+        await source.close()
+        with pytest.raises(StoreUnavailableError, match="chunks/a: "):
+            await fetch
+
+    with raw_server(trickle) as server:
+        use(server.url, steps)
+
+
+def test_a_connection_says_what_it_took_to_make_and_when_its_answer_should_be_whole():
+    async def steps(source):
+        pieces = asyncio.Queue()
+        fetch = asyncio.ensure_future(source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.put_nowait))
+        for _ in range(5):
+            await pieces.get()
+        [busy] = source._pool._busy
+        ends_s, now_s = busy.ends_s, asyncio.get_running_loop().time()
+        await fetch
+        return busy.took_s, ends_s - now_s
+
+    with raw_server(trickle) as server:
+        took_s, left_s = use(server.url, steps)
+
+    assert 0 < took_s < 10
+    assert left_s > 0.1
 
 
 def test_a_new_connection_has_carried_nothing():
@@ -211,7 +184,7 @@ def test_a_new_connection_has_carried_nothing():
         connection = None
         for _ in range(2):
             await source.fetch("chunks/a", 5000, no_matter)
-            [connection] = source._idle
+            [connection] = source._pool._idle
         return connection.carried_bytes
 
     # closed after each answer, so that every one comes over a connection of its own

@@ -20,23 +20,37 @@ def make_chunks(count=3, recompute_s=5.0, sizes_bytes=SIZES):
     return [ChunkOptions(index, 64, sizes_bytes, recompute_s) for index in range(count)]
 
 
-def settle(choice, early, sizes_bytes=SIZES, index=2, spare_bytes=0.0):
+def settle(choice, early, sizes_bytes=SIZES, index=2, planned_finish_s=None, rtt_s=0.0):
     last = LastChunk(2, LADDER, EarlyObject(early, 0.01))
-    decision, taken = last.settle(Decision(index, choice, {}, "why"), sizes_bytes, spare_bytes)
+    # a thousand bytes, a level, take .1 s
+    state = LoadState(0.1, 4.0, tuple(make_chunks(sizes_bytes=sizes_bytes)), throughput_bps=80_000.0, rtt_s=rtt_s)
+    decision, taken = last.settle(Decision(index, choice, {}, "why", planned_finish_s), state)
     return str(decision.action), taken is not None, last.choice
 
 
-@pytest.mark.parametrize(
-    ("spare_bytes", "as_good"), [(0.0, "cde"), (999.0, "cde"), (1000.0, "bcde"), (2000.0, "abcde")]
-)
-def test_what_is_finer_is_as_good_where_its_bytes_cost_little_and_so_are_two_levels_coarser(spare_bytes, as_good):
+@pytest.mark.parametrize(("rtt_s", "as_good"), [(0.0, "cde"), (0.049, "cde"), (0.051, "bcde"), (0.101, "abcde")])
+def test_what_is_finer_is_as_good_where_its_bytes_cost_little_and_so_are_two_levels_coarser(rtt_s, as_good):
     for early in LADDER:
         taken = early in as_good
-        assert settle(Stream("c"), early, spare_bytes=spare_bytes) == (early if taken else "c", taken, "c")
+        assert settle(Stream("c"), early, rtt_s=rtt_s) == (early if taken else "c", taken, "c")
+
+
+@pytest.mark.parametrize(("planned_finish_s", "taken"), [(3.89, True), (3.91, False), (4.5, False)])
+def test_what_is_finer_does_not_cost_the_deadline(planned_finish_s, taken):
+    for early, is_taken in (("b", taken), ("c", True), ("d", True)):
+        found = settle(Stream("c"), early, planned_finish_s=planned_finish_s, rtt_s=1.0)
+        assert found == (early if is_taken else "c", is_taken, "c")
+
+
+def test_nothing_finer_is_as_good_on_a_link_of_unknown_rate():
+    last = LastChunk(2, LADDER, EarlyObject("b", 0.01))
+    state = LoadState(0.1, 4.0, tuple(make_chunks()), throughput_bps=None, rtt_s=1.0)
+
+    assert last.settle(Decision(2, Stream("c"), {}, "why"), state)[1] is None
 
 
 def test_three_levels_coarser_are_not():
-    assert settle(Stream("b"), "e", spare_bytes=9000.0) == ("b", False, "b")
+    assert settle(Stream("b"), "e", rtt_s=1.0) == ("b", False, "b")
 
 
 def test_what_the_store_does_not_have_is_not_taken_over():
@@ -54,9 +68,10 @@ def test_another_chunks_decision_is_left_alone():
 
 def test_a_second_decision_on_the_chunk_is_left_alone():
     last = LastChunk(2, LADDER, EarlyObject("b", 0.01))
-    last.settle(Decision(2, Stream("b"), {}, "why"), SIZES, 0.0)
+    state = LoadState(0.1, 4.0, tuple(make_chunks()), throughput_bps=80_000.0)
+    last.settle(Decision(2, Stream("b"), {}, "why"), state)
 
-    decision, taken = last.settle(Decision(2, Stream("c"), {}, "why"), SIZES, 0.0)
+    decision, taken = last.settle(Decision(2, Stream("c"), {}, "why"), state)
 
     assert (decision.action, taken, last.choice) == (Stream("c"), None, "b")
 
@@ -98,7 +113,7 @@ def test_the_session_goes_on_with_it_and_counts_from_when_it_was_asked_for():
 @pytest.mark.parametrize(("rtt_s", "taken"), [(0.3, False), (0.5, True)])
 def test_a_finer_one_is_gone_on_with_where_the_link_brings_what_it_has_more_in_two_round_trips(rtt_s, taken):
     # a thousand bytes, or .8 s
-    session, events = make_session("meet", EarlyObject("d", 0.01), LinkKnowledge(10_000.0, rtt_s))
+    session, _ = make_session("meet", EarlyObject("d", 0.01), LinkKnowledge(10_000.0, rtt_s))
 
     fetches = [command for command in session.commands(rtt_s + 0.01) if isinstance(command, Fetch)]
 
@@ -107,7 +122,7 @@ def test_a_finer_one_is_gone_on_with_where_the_link_brings_what_it_has_more_in_t
 
 
 def test_an_object_that_waited_as_long_as_the_index_is_no_silent_store():
-    session, events = make_session("meet", EarlyObject("d", 0.01), LinkKnowledge(1e6, 0.05))
+    session, events = make_session("meet", EarlyObject("e", 0.01), LinkKnowledge(1e6, 0.05))
 
     # the deadline has passed, and more than the load's patience since the object was asked for
     assert session.commands(8.0)[0].early
