@@ -1,15 +1,14 @@
 """Read a run directory back: all that a report is made from, checked where it enters."""
 
-import csv
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cachegen import InvalidInputError
 from testbed.link_account import LinkRow
+from testbed.link_file import ReplayOwner, read_link_rows
 from testbed.metrics import SUMMARY_SCHEMA, RequestRow
 from testbed.request_rows import read_requests
 from testbed.run_text import parse_object, read_object, read_text
@@ -94,29 +93,15 @@ def _field(event: Mapping[str, Any], name: str, place: str) -> int:
 def _read_link(path: Path, requests: Sequence[RequestRow]) -> dict[ServingKey, list[LinkRow]]:
     if not path.exists():
         return {}
-    found: dict[tuple[str, int, str], list[LinkRow]] = defaultdict(list)
-    for owner, row in _link_rows(path):
+    found: dict[ReplayOwner, list[LinkRow]] = defaultdict(list)
+    for owner, row in read_link_rows(path):
         found[owner].append(row)
     link = {}
     for served in requests:
-        owners = (("batch", served.batch, served.method), ("request", served.request, served.method))
+        owners = [
+            ReplayOwner(kind, number, served.method)
+            for kind, number in (("batch", served.batch), ("request", served.request))
+        ]
         if rows := next((found[owner] for owner in owners if owner in found), None):
             link[served.request, served.method] = rows
     return link
-
-
-def _link_rows(path: Path) -> Iterator[tuple[tuple[str, int, str], LinkRow]]:
-    """Whose each row is, a batch's or, in a file without batches, a request's; and the row."""
-    names = [field.name for field in fields(LinkRow)]
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        kind = "batch" if "batch" in (reader.fieldnames or ()) else "request"
-        for cells in reader:
-            try:
-                owner = (kind, int(cells[kind]), cells["method"])
-                values = {name: float(cells[name]) for name in names}
-            except (KeyError, TypeError, ValueError) as error:
-                raise InvalidInputError(f"{path}:{reader.line_num}: no row of a link's account: {error}") from error
-            if not all(map(math.isfinite, values.values())):
-                raise InvalidInputError(f"{path}:{reader.line_num}: holds a value that is no number")
-            yield owner, LinkRow(**values)

@@ -1,20 +1,21 @@
 """Hold a run's captures against its trace and its settings."""
 
-import csv
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from cachegen import InvalidInputError
+from testbed.errors import RunFileError
 from testbed.fidelity import FidelityLimits, busy_second_errors, percentile, rtt_error_ms
 from testbed.link_account import LinkRow
+from testbed.link_file import ReplayOwner, read_link_rows
 from testbed.link_settings import LinkSettings, Way
 from testbed.loss import loss_tolerance
 from testbed.packets.checks import ArrivedBytes, Handshakes, Retransmissions, Strangers
 from testbed.packets.frames import Frame, read_frames
 from testbed.run_dir import TRACE_COPY
+from testbed.run_text import read_object
 from testbed.trace import Trace, load_trace
 
 _SENDER, _RECEIVER = "storage", "gpu"
@@ -42,7 +43,7 @@ def examine(run: Path) -> list[Finding]:
     InvalidInputError
         The directory has no captures, or a file of it cannot be read.
     """
-    config, manifest = _read_json(run / "config.json"), _read_json(run / "manifest.json")
+    config, manifest = read_object(run / "config.json"), read_object(run / "manifest.json")
     hosts = manifest.get("captures")
     if not hosts:
         raise InvalidInputError(f"{run}: the run kept no frames; testbed/run.py --pcap does")
@@ -93,29 +94,19 @@ class _BusyRow:
 
 def _busy_rows(run: Path) -> list[_BusyRow]:
     """The rows of ``link.csv`` that were fully busy: which these are is all that is not taken from the packets."""
-    replays = {_owner(one): one for one in _read_json(run / "replays.json")["replays"]}
-    path, rows, line = run / "link.csv", [], 0
+    path, rows = run / "replays.json", []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            for row in reader:
-                line = reader.line_num
-                replay = replays.get(_owner(row))
-                if replay is None:
-                    raise InvalidInputError(f"{path}:{line}: replays.json has no replay of this row")
-                start_s, duration_s = float(row["start_s"]), float(row["duration_s"])
-                if float(row["busy_s"]) >= _FULLY_BUSY * duration_s:
-                    rows.append(_BusyRow(replay["start_s"] + start_s, duration_s, replay["trace_offset_s"] + start_s))
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read: {error}") from error
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InvalidInputError(f"{path}:{line}: no row of a link: {type(error).__name__}: {error}") from error
+        replays = {ReplayOwner.of(one): one for one in read_object(path)["replays"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFileError(f"{path}: no replays of a run: {type(error).__name__}: {error}") from error
+    for owner, row in read_link_rows(run / "link.csv"):
+        if owner not in replays:
+            raise RunFileError(f"{path}: has no replay of {owner.kind} {owner.number}, {owner.method}")
+        if row.busy_s >= _FULLY_BUSY * row.duration_s:
+            replay = replays[owner]
+            begun_s, place_s = replay["start_s"] + row.start_s, replay["trace_offset_s"] + row.start_s
+            rows.append(_BusyRow(begun_s, row.duration_s, place_s))
     return sorted(rows, key=lambda row: row.start_s)
-
-
-def _owner(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Whose a replay or a row of the link is: a batch's or, in files without batches, a request's."""
-    return str(entry.get("batch", entry.get("request"))), str(entry["method"])
 
 
 def _feed(path: Path, checks: Iterable[_Check]) -> None:
@@ -187,10 +178,3 @@ def _confinement(strangers: Strangers, hosts: Mapping[str, Any]) -> Finding:
 def _hardware(about: Mapping[str, Any]) -> str:
     [address] = (one["hardware"] for name, one in about["interfaces"].items() if name != "lo")
     return str(address)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path}: cannot be read: {error}") from error

@@ -35,6 +35,13 @@ def write_capture(path, source, target, times_s):
             file.write(struct.pack("=IIII", seconds, round((time_s - seconds) * 1e9), len(kept), len(frame)) + kept)
 
 
+def link_csv(names, cells):
+    """Twenty rows that were busy throughout, whose bytes nobody asks for here."""
+    columns = "start_s,duration_s,capacity_bytes,delivered_bytes,busy_s,busy_capacity_bytes,busy_delivered_bytes"
+    rows = [f"{cells},{index / 10},0.1,0,0,0.1,0,0" for index in range(20)]
+    return "\n".join([f"{names},{columns}", *rows]) + "\n"
+
+
 @pytest.fixture
 def run(tmp_path):
     """Make a run directory; ``lose`` says which frames never arrive, ``kind`` what the interface of gpu is."""
@@ -52,8 +59,7 @@ def run(tmp_path):
             interfaces = {"lo": {"kind": "loopback", "hardware": "00:00:00:00:00:00"}, f"{name}-eth0": door}
             hosts[name] = {"file": f"{name}.pcap", "ip": ip, "interfaces": interfaces, "routes": ["10.0.0.0/24"]}
             hosts[name] |= {"written": 2002, "dropped": missed, "unwritten": 0}
-        rows = [f"0,raw,{index / 10},0.1,0.1" for index in range(20)]
-        (tmp_path / "link.csv").write_text("\n".join(["request,method,start_s,duration_s,busy_s", *rows]) + "\n")
+        (tmp_path / "link.csv").write_text(link_csv("request,method", "0,raw"))
         replay = {"request": 0, "method": "raw", "start_s": START_S, "end_s": START_S + 2, "trace_offset_s": 0.0}
         for name, content in (
             ("config.json", settings),
@@ -68,15 +74,14 @@ def run(tmp_path):
 
 def test_the_replay_of_a_batch_is_found_by_its_number(run, tmp_path):
     run()
-    rows = [f",3,raw,{index / 10},0.1,0.1" for index in range(20)]
-    (tmp_path / "link.csv").write_text("\n".join(["request,batch,method,start_s,duration_s,busy_s", *rows]) + "\n")
+    (tmp_path / "link.csv").write_text(link_csv("request,batch,method", ",3,raw"))
     replay = {"request": None, "batch": 3, "method": "raw", "start_s": START_S, "end_s": START_S + 2}
     (tmp_path / "replays.json").write_text(json.dumps({"replays": [replay | {"trace_offset_s": 0.0}]}))
     [rate] = [finding for finding in examine(tmp_path) if finding.what == "rate"]
     assert rate.found.startswith("0.00% off")
 
     (tmp_path / "replays.json").write_text(json.dumps({"replays": [replay | {"batch": 4, "trace_offset_s": 0.0}]}))
-    with pytest.raises(InvalidInputError, match=r"link\.csv:2: replays\.json has no replay"):
+    with pytest.raises(InvalidInputError, match=r"replays\.json: has no replay of batch 3, raw$"):
         examine(tmp_path)
 
 
@@ -128,7 +133,7 @@ def test_a_run_whose_readings_of_the_link_are_gone_or_damaged_is_refused_by_name
     run()
     link = tmp_path / "link.csv"
     link.write_text(link.read_text().replace("duration_s", "length_s"))
-    with pytest.raises(InvalidInputError, match=r"link\.csv:2: no row of a link: KeyError"):
+    with pytest.raises(InvalidInputError, match=r"link\.csv:2: no row of a link's account: KeyError"):
         examine(tmp_path)
     link.unlink()
     with pytest.raises(InvalidInputError, match=r"link\.csv: cannot be read"):
