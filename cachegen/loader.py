@@ -170,12 +170,11 @@ class ContextLoader:
             asked = None if early is None else early.hand_over()
             if early is not None and asked is None:
                 await early.close()  # the index was quicker, or it has failed
-            manifest = index.manifest
-            if not any(chunk.encodings for chunk in manifest.chunks):
+            if not any(chunk.encodings for chunk in index.manifest.chunks):
                 controller = make_controller("text", [])
             host = self._host or LoadHost(limits=HostLimits(self._limits.in_flight, self._limits.undecoded))
             session = LoadSession(
-                self._costs.options(manifest, encodings),
+                self._costs.options(index.manifest, encodings),
                 controller,
                 estimates,
                 deadline_s,
@@ -189,24 +188,38 @@ class ContextLoader:
             )
             if early is not None and early.failure is not None:
                 session.early_failed(early.encoding_name, str(early.failure), early.received_bytes)
+            return await self._carry_out(session, index, clock, host, early if asked else None, room_tokens, follow)
+
+    async def _carry_out(
+        self,
+        session: LoadSession,
+        index: Index,
+        clock: StageClock,
+        host: LoadHost,
+        early: EarlyFetch | None,
+        room_tokens: int,
+        follow: Callable[[KVCache], Any] | None,
+    ) -> LoadedContext:
+        """Fill a new cache as the session says."""
+        manifest = index.manifest
+        try:
+            if host.admission:
+                session.admit(clock.elapsed_s())
+            cache = self._model.new_cache(manifest.num_tokens + room_tokens)
+            assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock, host)
+            run = LoadRun(session, assembly, self._source, manifest, clock, host, early)
             try:
-                if host.admission:
-                    session.admit(clock.elapsed_s())
-                cache = self._model.new_cache(manifest.num_tokens + room_tokens)
-                assembly = Assembly(self._model, self._profile, manifest, index.token_ids, cache, clock, host)
-                run = LoadRun(session, assembly, self._source, manifest, clock, host, early if asked else None)
-                try:
-                    await run.run()
-                    assembly.finish()
-                    followed = None if follow is None else await run.follow(follow)
-                finally:
-                    await assembly.close()
-                    run.close()
+                await run.run()
+                assembly.finish()
+                followed = None if follow is None else await run.follow(follow)
             finally:
-                session.leave()
-                if self._host is None:
-                    await host.close()
-            return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
+                await assembly.close()
+                run.close()
+        finally:
+            session.leave()
+            if self._host is None:
+                await host.close()
+        return LoadedContext(cache, session.chunk_sources, session.wasted_bytes, session.link, followed)
 
     @asynccontextmanager
     async def _early_fetch(
