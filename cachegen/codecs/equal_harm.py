@@ -8,6 +8,7 @@ import torch
 
 from cachegen.codecs.transform_tables import TransformTables, Unit
 from cachegen.kernels.base import Backend, Turns
+from cachegen.kernels.products import COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE, multiple
 from cachegen.kernels.uniform import SYMBOL_LARGEST
 
 
@@ -66,8 +67,11 @@ class Backward:
         """
         parameters, half = self._parameters, int(unit.is_value)
         first_head, end_head = unit.first_channel // self._head_dim, unit.end_channel // self._head_dim
-        basis = parameters.bases[unit.index][: len(symbols)]
-        x = (symbols.to(basis.dtype).T @ basis).float()
+        rank, count = symbols.shape
+        basis = parameters.bases[unit.index][: multiple(rank, COEFFICIENT_MULTIPLE)]
+        coefficients = basis.new_zeros((multiple(count, TOKEN_MULTIPLE), len(basis)))
+        coefficients[:count, :rank] = symbols.T
+        x = (coefficients @ basis)[:count].float()
         # (heads, tokens, head_dim)
         x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
         if not unit.is_value:

@@ -23,6 +23,7 @@ from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
+from cachegen.kernels.products import TOKEN_MULTIPLE, multiple
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import ChunkLayout
 
@@ -35,8 +36,6 @@ SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
 # tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
 MEMORY = 0.9
-# So few tokens at once would not pay, whatever they take.
-SMALLEST_PRODUCT = 64
 
 
 class TransformCodec:
@@ -149,9 +148,11 @@ class TransformCodec:
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
             # float32 coefficients and channels of one token
             token_bytes = torch.float32.itemsize * (len(symbols) + unit.channels)
-            size = max(SMALLEST_PRODUCT, (memory - symbols.nbytes) // token_bytes)
+            most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
             for place, group in token_steps.groups:
-                rank = int(transform.ranks[place, unit.index])
+                rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start
+                # parts of one size
+                size = multiple(-(-count // -(-count // most)), TOKEN_MULTIPLE)
                 for first in range(group.start, group.stop, size):
                     tokens = slice(first, min(first + size, group.stop))
                     with _float32_products(kv.device):

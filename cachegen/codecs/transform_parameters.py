@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cachegen.kernels.products import product_dtype
+from cachegen.kernels.products import COEFFICIENT_MULTIPLE, multiple, product_dtype
 
 if TYPE_CHECKING:
     from cachegen.codecs.transform_tables import TransformTables
@@ -21,7 +21,8 @@ class DecodeParameters:
     Parameters
     ----------
     bases : tuple of tensors
-        Of each unit, in the type that the device multiplies fastest.
+        Of each unit, in the type that the device multiplies fastest; rows of zeros make a multiple of
+        ``COEFFICIENT_MULTIPLE``.
     means : float32 tensor, ``(2, heads, head_dim)``
     inverse_key_roots : float32 tensor, ``(heads, head_dim, head_dim)``
     factors : float32 tensor, ``(2, heads)``
@@ -47,10 +48,16 @@ def decode_parameters(transform: TransformTables, device: torch.device) -> Decod
     kinds = np.repeat(transform.rotary.of_layer, per_layer).astype(np.int32)
     dtype = product_dtype(device.type)
     return DecodeParameters(
-        tuple(torch.from_numpy(basis).to(device).to(dtype) for basis in transform.bases),
+        tuple(_padded(torch.from_numpy(basis).to(device).to(dtype)) for basis in transform.bases),
         torch.from_numpy(transform.means).reshape(2, -1, head_dim).to(device),
         transform.inverse_key_roots.to(device),
         torch.from_numpy(factors).to(device),
         torch.from_numpy(transform.rotary.partners.astype(np.int32)).to(device),
         torch.from_numpy(kinds).to(device),
     )
+
+
+def _padded(basis: torch.Tensor) -> torch.Tensor:
+    padded = basis.new_zeros((multiple(len(basis), COEFFICIENT_MULTIPLE), basis.shape[1]))
+    padded[: len(basis)] = basis
+    return padded

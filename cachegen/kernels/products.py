@@ -7,6 +7,15 @@ from pathlib import Path
 
 import torch
 
+# A library may compile a product for each size that it meets, which takes milliseconds and megabytes, and keep it, as
+# oneDNN does for bfloat16. So sizes are multiples of these, filled up with zeros: there are fewer of them.
+COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE = 128, 64
+
+
+def multiple(count: int, of: int) -> int:
+    """The smallest multiple that is no less."""
+    return -(-count // of) * of
+
 
 @cache
 def product_dtype(device_type: str) -> torch.dtype:

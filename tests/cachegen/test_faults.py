@@ -118,7 +118,9 @@ def test_a_stall_of_ten_seconds_is_waited_out_by_the_more_patient(stored, clean)
 
     check(stored, clean, loaded)
     assert loaded.chunk_sources == ("raw",) * 4
-    assert not said(events, "store_given_up", "fetch_failed")
+    assert not said(events, "store_given_up")
+    # the last chunk's request may have reached the server before it stopped, whose own limit to an answer is as long
+    assert {fields["chunk"] for fields in said(events, "fetch_failed")} <= {3}
     assert 10.0 <= took_s < 15.0
 
 

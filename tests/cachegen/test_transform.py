@@ -10,6 +10,7 @@ import torch
 from checks import IDENTITY, backends, identity_of, make_chunk, section, with_field, with_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 
 from cachegen.codecs import CODECS
 from cachegen.codecs.equal_harm import forward
@@ -347,3 +348,28 @@ def test_coefficients_beside_nothing_to_code_are_refused():
     coded = encode(kv, 1, first_token=0)
     with pytest.raises(FormatError, match="must have"):
         decode_chunk(with_section(coded, SECTION_COEFFICIENTS, b"abc"), profile_for(kv))
+
+
+class ProductSizes(TorchFunctionMode):
+    """Notes the sizes of every product of matrices while it is active."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__):
+            self.sizes.add((*args[0].shape, args[1].shape[1]))
+        return func(*args, **(kwargs or {}))
+
+
+def test_chunks_of_many_lengths_and_levels_are_products_of_a_few_sizes():
+    kv, sizes = data(), ProductSizes()
+    for tokens in (1, 20, 60, 90, 100, 160, 180, 220):
+        for level in LEVELS:
+            chunk = encode(kv[:, :, :tokens], level)
+            with sizes:
+                decode_chunk(chunk, profile_for(kv))
+
+    # tokens, coefficients, channels: a library that compiles a product for each size does so four times
+    assert sizes.sizes == {(tokens, 128, 30) for tokens in (64, 128, 192, 256)}
