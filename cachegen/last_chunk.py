@@ -96,14 +96,12 @@ class LastChunk:
         places = self._ladder.index(name) - self._ladder.index(choice)
         if places >= 0:
             return places <= _COARSER_PLACES
-        return 8 * (sizes_bytes[name] - sizes_bytes[choice]) <= _spare_s(decision, state) * (
-            state.throughput_bps or 0.0
-        )
+        return sizes_bytes[name] - sizes_bytes[choice] <= _spare_bytes(decision, state)
 
 
-def _spare_s(decision: Decision, state: LoadState) -> float:
-    """How long the additional bytes of what is on its way may take: no longer than the deadline leaves."""
-    worth_s = _WORTH_ROUND_TRIPS * state.rtt_s
-    if decision.planned_finish_s is None:
-        return worth_s
-    return max(0.0, min(worth_s, state.deadline_s - decision.planned_finish_s))
+def _spare_bytes(decision: Decision, state: LoadState) -> float:
+    """How many more bytes than chosen may come: what the link brings in some round trips, before the deadline."""
+    spare_s = _WORTH_ROUND_TRIPS * state.rtt_s
+    if decision.planned_finish_s is not None:
+        spare_s = max(0.0, min(spare_s, state.deadline_s - decision.planned_finish_s))
+    return spare_s * (state.throughput_bps or 0.0) / 8

@@ -6,6 +6,7 @@ describes the model; a chunk holds symbols alone, and the tokens that are stored
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
@@ -152,7 +153,7 @@ class TransformCodec:
             for place, group in token_steps.groups:
                 rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start
                 # parts of one size
-                size = multiple(-(-count // -(-count // most)), TOKEN_MULTIPLE)
+                size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
                 for first in range(group.start, group.stop, size):
                     tokens = slice(first, min(first + size, group.stop))
                     with _float32_products(kv.device):

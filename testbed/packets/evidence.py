@@ -96,16 +96,18 @@ def _busy_rows(run: Path) -> list[_BusyRow]:
     """The rows of ``link.csv`` that were fully busy: which these are is all that is not taken from the packets."""
     path, rows = run / "replays.json", []
     try:
-        replays = {ReplayOwner.of(one): one for one in read_object(path)["replays"]}
+        begins_s = {
+            ReplayOwner.of(one): (float(one["start_s"]), float(one["trace_offset_s"]))
+            for one in read_object(path)["replays"]
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise RunFileError(f"{path}: no replays of a run: {type(error).__name__}: {error}") from error
     for owner, row in read_link_rows(run / "link.csv"):
-        if owner not in replays:
+        if owner not in begins_s:
             raise RunFileError(f"{path}: has no replay of {owner.kind} {owner.number}, {owner.method}")
         if row.busy_s >= _FULLY_BUSY * row.duration_s:
-            replay = replays[owner]
-            begun_s, place_s = replay["start_s"] + row.start_s, replay["trace_offset_s"] + row.start_s
-            rows.append(_BusyRow(begun_s, row.duration_s, place_s))
+            start_s, trace_offset_s = begins_s[owner]
+            rows.append(_BusyRow(start_s + row.start_s, row.duration_s, trace_offset_s + row.start_s))
     return sorted(rows, key=lambda row: row.start_s)
 
 

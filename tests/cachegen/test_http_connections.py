@@ -137,6 +137,15 @@ def trickle(connection, _head, _turn):
     return "keep"
 
 
+async def begin_trickle(source):
+    """A fetch of which five pieces have come."""
+    pieces = asyncio.Queue()
+    fetch = asyncio.ensure_future(source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.put_nowait))
+    for _ in range(5):
+        await pieces.get()
+    return fetch
+
+
 def test_what_trickles_in_is_read_in_fewer_pieces_but_for_its_end():
     pieces = []
     with raw_server(trickle) as server:
@@ -149,10 +158,7 @@ def test_what_trickles_in_is_read_in_fewer_pieces_but_for_its_end():
 
 def test_a_source_that_is_closed_while_pieces_gather_says_so():
     async def steps(source):
-        pieces = asyncio.Queue()
-        fetch = asyncio.ensure_future(source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.put_nowait))
-        for _ in range(5):
-            await pieces.get()
+        fetch = await begin_trickle(source)
         await source.close()
         with pytest.raises(StoreUnavailableError, match="chunks/a: "):
             await fetch
@@ -163,10 +169,7 @@ def test_a_source_that_is_closed_while_pieces_gather_says_so():
 
 def test_a_connection_says_what_it_took_to_make_and_when_its_answer_should_be_whole():
     async def steps(source):
-        pieces = asyncio.Queue()
-        fetch = asyncio.ensure_future(source.fetch("chunks/a", 300_000, no_matter, on_bytes=pieces.put_nowait))
-        for _ in range(5):
-            await pieces.get()
+        fetch = await begin_trickle(source)
         [busy] = source._pool._busy
         ends_s, now_s = busy.ends_s, asyncio.get_running_loop().time()
         await fetch

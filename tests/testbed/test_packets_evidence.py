@@ -140,6 +140,14 @@ def test_a_run_whose_readings_of_the_link_are_gone_or_damaged_is_refused_by_name
         examine(tmp_path)
 
 
+def test_a_replay_that_does_not_say_when_it_began_is_refused_by_name(run, tmp_path):
+    run()
+    replays = tmp_path / "replays.json"
+    replays.write_text(replays.read_text().replace("trace_offset_s", "trace_place_s"))
+    with pytest.raises(InvalidInputError, match=r"replays\.json: no replays of a run: KeyError: 'trace_offset_s'"):
+        examine(tmp_path)
+
+
 def test_a_run_without_captures_is_refused_with_the_flag_that_makes_them(run, tmp_path):
     run()
     (tmp_path / "manifest.json").write_text("{}")
