@@ -14,6 +14,7 @@ from cachegen.profile_builder import ProfileBuilder
 from cachegen.profile_cache import profile_path
 from cachegen.query_moments import QueryMoments
 from cachegen.sensitivity import measure_sensitivities
+from cachegen.token_moments import token_features
 
 CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128
@@ -62,11 +63,11 @@ def calibrate(
     progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(longest_context(model)) + model.shape.rows + 1)
     own = sample_own_texts(model, longest_context(model))
     progress.step()
-    builder = ProfileBuilder(model.shape, model.fingerprint, rotary)
+    builder = ProfileBuilder(model.shape, model.fingerprint, rotary, token_features(model))
     queries = QueryMoments(model, rotary)
     for token_ids in (*contexts, *own):
         with queries:
-            builder.add(prefilled_kv(model, token_ids))
+            builder.add(prefilled_kv(model, token_ids), token_ids)
         progress.step()
     longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
     sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)

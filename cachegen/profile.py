@@ -25,7 +25,8 @@ from cachegen.profile_arrays import named_arrays, named_tables, read_tables, tra
 from cachegen.strict_json import parse_object, shown
 from cachegen.whole_file import write_whole
 
-PROFILE_SCHEMA = 3
+# A profile whose transform has no codebook is the same file as before there were any, with the same hash.
+PROFILE_SCHEMA, SCHEMA_WITHOUT_CODEBOOK = 4, 3
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -139,12 +140,15 @@ def _read_profile(path: str | Path) -> tuple[Profile, object]:
     """Profile and the hash that the file states."""
     with safetensors.safe_open(str(path), framework="numpy") as file:
         header = parse_object((file.metadata() or {})[_METADATA_KEY])
-        if header["schema"] != PROFILE_SCHEMA:
-            raise VersionError(f"{path}: profile schema {header['schema']}, this release reads {PROFILE_SCHEMA}")
+        if header["schema"] not in (PROFILE_SCHEMA, SCHEMA_WITHOUT_CODEBOOK):
+            raise VersionError(
+                f"{path}: profile schema {header['schema']}, this release reads {SCHEMA_WITHOUT_CODEBOOK} and "
+                f"{PROFILE_SCHEMA}"
+            )
         if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         shape = KVShape(**header["shape"])
-        tables = read_tables(file.get_tensor, shape, header["transform"])
+        tables = read_tables(file.get_tensor, shape, header["transform"], codebook=header["schema"] == PROFILE_SCHEMA)
         names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     _refuse_more(profile, header, names)
@@ -160,9 +164,10 @@ def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> N
 
 
 def _header(profile: Profile) -> dict[str, object]:
-    shape = profile.shape
+    shape, transform = profile.shape, profile.tables.transform
+    has_codebook = not isinstance(transform, str) and transform.codebook is not None
     return {
-        "schema": PROFILE_SCHEMA,
+        "schema": PROFILE_SCHEMA if has_codebook else SCHEMA_WITHOUT_CODEBOOK,
         "constants": _CONSTANTS,
         "model_fingerprint": profile.model_fingerprint.hex(),
         "shape": {

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
@@ -18,6 +19,7 @@ from cachegen.kv import KVShape
 
 _PARTS = ("first", "count", "frequencies")
 _ROTARY = ("of_layer", "frequencies", "partners")
+_CODEBOOK = ("own", "previous")
 _PARAMETERS = ("means", "key_roots", "value_scales", "ranks")
 
 Array = npt.NDArray[np.generic]
@@ -52,6 +54,16 @@ def _transform_arrays(transform: TransformTables) -> Iterator[tuple[str, Array]]
         yield f"transform.bases.{index}", basis
     for level, table in enumerate(transform.tables):
         yield from _table_arrays(f"transform.tables.{level}", table)
+    if transform.codebook is not None:
+        yield from _codebook_arrays(transform.codebook)
+
+
+def _codebook_arrays(codebook: Codebook) -> Iterator[tuple[str, Array]]:
+    for name in _CODEBOOK:
+        yield f"transform.codebook.{name}", getattr(codebook, name)
+    for index, (predictor, energies) in enumerate(zip(codebook.predictors, codebook.energies, strict=True)):
+        yield f"transform.codebook.predictors.{index}", predictor
+        yield f"transform.codebook.energies.{index}", energies
 
 
 def transform_header(tables: CodecTables) -> dict[str, object]:
@@ -61,7 +73,9 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
     return {"max_tokens": tables.transform.rotary.max_tokens}
 
 
-def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any]) -> CodecTables:
+def read_tables(
+    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], *, codebook: bool
+) -> CodecTables:
     """Inverse of ``named_arrays``.
 
     Parameters
@@ -70,16 +84,20 @@ def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, 
         Array of a name; raises for a name that the file does not have.
     transform : dict
         As ``transform_header`` made it.
+    codebook : bool
+        Whether the transform has one.
     """
     deltas = tuple(_read_table(get, f"deltas.{level}") for level in range(len(LEVEL_MULTIPLIERS)))
-    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform))
+    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform, codebook))
 
 
 def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
     return FrequencyTables(*(get(f"{name}.{part}") for part in _PARTS))
 
 
-def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str, Any]) -> TransformTables | str:
+def _read_transform(
+    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], has_codebook: bool
+) -> TransformTables | str:
     if "refusal" in header:
         return str(header["refusal"])
     of_layer, frequencies, partners = (get(f"transform.rotary.{name}") for name in _ROTARY)
@@ -88,4 +106,11 @@ def _read_transform(get: Callable[[str], Any], shape: KVShape, header: dict[str,
     # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
     bases = tuple(get(f"transform.bases.{index}") for index in range(parameters["ranks"].size // len(GRID_STEPS)))
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
-    return TransformTables(shape, rotary, bases=bases, tables=tables, **parameters)
+    codebook = _read_codebook(get, len(bases)) if has_codebook else None
+    return TransformTables(shape, rotary, bases=bases, tables=tables, codebook=codebook, **parameters)
+
+
+def _read_codebook(get: Callable[[str], Any], units: int) -> Codebook:
+    own, previous = (get(f"transform.codebook.{name}") for name in _CODEBOOK)
+    predictors = tuple(get(f"transform.codebook.predictors.{index}") for index in range(units))
+    return Codebook(own, previous, predictors, tuple(get(f"transform.codebook.energies.{i}") for i in range(units)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -39,9 +41,17 @@ class ProfileBuilder:
         16 bytes that name the model.
     rotary : Rotary or str, optional
         How the model's keys turn, or why the ``transform`` codec cannot code them; default: not at all.
+    features : tensor, ``(vocabulary, n)``, optional
+        What is known of each token, see ``token_features``; default: nothing.
     """
 
-    def __init__(self, shape: KVShape, model_fingerprint: bytes, rotary: Rotary | str | None = None) -> None:
+    def __init__(
+        self,
+        shape: KVShape,
+        model_fingerprint: bytes,
+        rotary: Rotary | str | None = None,
+        features: torch.Tensor | None = None,
+    ) -> None:
         self._shape = shape
         self._fingerprint = model_fingerprint
         self._backend = get_backend("numba")
@@ -51,10 +61,12 @@ class ProfileBuilder:
         self._deltas = [np.zeros(size, dtype=np.uint32) for _ in LEVEL_MULTIPLIERS]
         rotary = rotary or no_rotary(shape.num_layers, shape.head_dim)
         self._refusal = rotary if isinstance(rotary, str) else None
-        self._moments = None if isinstance(rotary, str) else TransformMoments(shape, rotary)
+        self._moments = None if isinstance(rotary, str) else TransformMoments(shape, rotary, features=features)
 
-    def add(self, kv: torch.Tensor) -> None:
+    def add(self, kv: torch.Tensor, token_ids: Sequence[int] = ()) -> None:
         """Count one context ``(num_layers, 2, num_tokens, num_kv_heads, head_dim)`` of any length, from its start.
+
+        ``token_ids`` are its tokens, needed where there are features.
 
         Every token is counted as if it were an anchor: which ones are is an accident of the chunk's start,
         and ten times as many samples fill the tables.
@@ -79,7 +91,7 @@ class ProfileBuilder:
             for level, counts in enumerate(self._deltas):
                 self._backend.count(self._backend.quantize(x, level).deltas, counts)
             if self._moments is not None:
-                self._moments.add(piece, first)
+                self._moments.add(piece, first, token_ids)
 
     def sigmas(self) -> npt.NDArray[np.float64]:
         """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``."""

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codebook_fit import CodebookFit
 from cachegen.codecs.transform_tables import TransformTables, Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
 from cachegen.kernels.uniform import GRID_STEPS
@@ -34,6 +35,7 @@ def fit_transform(
     sensitivities: F32 | None = None,
     *,
     decorrelate: bool = True,
+    codebook: bool = True,
 ) -> TransformTables:
     """Parameters of the codec.
 
@@ -47,21 +49,30 @@ def fit_transform(
         Harm of noise in one layer's K or V relative to its own size; default: all alike.
     decorrelate : bool
         Whether coefficients are those of a KLT. Only an ablation codes the channels themselves.
+    codebook : bool
+        Whether there is one, if the moments have features of tokens. Only an ablation leaves it out.
     """
     scales = _noise_scales(moments.sigmas(), sensitivities)
     roots = _key_roots(moments, key_metrics, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
-    bases, units = [], []
+    weights = [_weights(moments, unit, roots, value_scales) for unit in moments.units]
+    predicted = CodebookFit(moments, weights) if codebook and moments.tokens is not None else None
+    bases, units, kept_energies = [], [], []
     for unit in moments.units:
-        weights = _weights(moments, unit, roots, value_scales)
-        covariance = _congruent(moments.covariance(unit), weights)
+        covariance = _congruent(moments.covariance(unit), weights[unit.index])
+        if predicted is not None:
+            covariance += predicted.left_over(unit.index)
         basis, energies = _basis(covariance, moments.num_tokens) if decorrelate else _channels_by_energy(covariance)
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
-        weighted = torch.bmm(_by_head(moments.sample(unit), len(weights)), weights)
-        y = kept.float() @ weighted.transpose(1, 2).flatten(0, 1)
+        weighted = torch.bmm(_by_head(moments.sample(unit), len(weights[unit.index])), weights[unit.index])
+        sample = weighted.transpose(1, 2).flatten(0, 1)
+        if predicted is not None:
+            sample -= predicted.predicted_sample(unit.index).T
+        y = kept.float() @ sample
         bases.append(kept.numpy())
+        kept_energies.append(energies[: len(kept)].astype(np.float32))
         units.append(
             [count_coefficients(y[:rank], energies[:rank], step) for rank, step in zip(ranks, GRID_STEPS, strict=True)]
         )
@@ -74,6 +85,7 @@ def fit_transform(
         tuple(bases),
         np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),
+        None if predicted is None else predicted.codebook(kept_energies),
         moments.unit_channels,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -10,6 +12,7 @@ from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import SINK_TOKENS
 from cachegen.codecs.transform_tables import UNIT_CHANNELS, Unit, units_of
 from cachegen.kv import KVShape
+from cachegen.token_moments import TokenMoments
 
 # Tokens kept to count symbols on, spread over all contexts: 140 MB for a model of 11,520 elements a token.
 SAMPLE_TOKENS = 6144
@@ -40,19 +43,31 @@ class TransformMoments:
         How its keys turn.
     unit_channels : int
         As for :func:`units_of`.
+    features : tensor, ``(vocabulary, n)``, optional
+        What is known of each token, see ``token_features``; default: nothing.
     """
 
-    def __init__(self, shape: KVShape, rotary: Rotary, unit_channels: int = UNIT_CHANNELS) -> None:
+    def __init__(
+        self,
+        shape: KVShape,
+        rotary: Rotary,
+        unit_channels: int = UNIT_CHANNELS,
+        features: torch.Tensor | None = None,
+    ) -> None:
         self.shape, self.rotary, self.unit_channels = shape, rotary, unit_channels
         self.units = units_of(shape, unit_channels)
         self.num_tokens = 0
         self._shift: torch.Tensor | None = None
         self._sums = torch.zeros(2, shape.num_layers * shape.channels, dtype=torch.float64)
         self._products = [torch.zeros(unit.channels, unit.channels) for unit in self.units]
-        self._sample = _Sample(SAMPLE_TOKENS)
+        self.tokens = None if features is None else TokenMoments(features, shape.num_layers * shape.channels)
+        self._sample, self._sample_ids = _Sample(SAMPLE_TOKENS), _Sample(SAMPLE_TOKENS)
 
-    def add(self, kv: torch.Tensor, first_token: int) -> None:
-        """Count a piece of a context, ``(num_layers, 2, tokens, kv_heads, head_dim)``; the sinks are skipped."""
+    def add(self, kv: torch.Tensor, first_token: int, token_ids: Sequence[int] = ()) -> None:
+        """Count a piece of a context, ``(num_layers, 2, tokens, kv_heads, head_dim)``; the sinks are skipped.
+
+        ``token_ids`` are the whole context's, needed where there are features.
+        """
         skipped = max(0, SINK_TOKENS - first_token)
         if kv.shape[2] <= skipped:
             return
@@ -63,7 +78,12 @@ class TransformMoments:
             # near enough to the mean that no difference of large numbers is taken below
             self._shift = x.mean(dim=1, keepdim=True)
         x -= self._shift
-        self._sample.add(x)
+        # bfloat16 has the range, and a sample needs no more precision
+        self._sample.add(x.bfloat16())
+        if self.tokens is not None:
+            ids = torch.as_tensor(token_ids[positions[0] - 1 : positions[-1] + 1])
+            self.tokens.add(x, ids)
+            self._sample_ids.add(torch.stack([ids[1:], ids[:-1]]))
         self.num_tokens += len(positions)
         self._sums += x.sum(dim=1, dtype=torch.float64)
         for unit, products in zip(self.units, self._products, strict=True):
@@ -93,7 +113,17 @@ class TransformMoments:
 
     def sample(self, unit: Unit) -> torch.Tensor:
         """A unit's channels of some tokens without their mean, ``(tokens, channels)``."""
-        return self._sample.columns(unit) - columns(self._drift(), unit)
+        return columns(self._sample.tokens(), unit).float() - columns(self._drift(), unit)
+
+    def sample_ids(self) -> torch.Tensor:
+        """Ids of these tokens, and of the one before each, ``(2, tokens)``."""
+        return self._sample_ids.tokens()
+
+    def covariance_with_features(self, unit: Unit) -> torch.Tensor:
+        """Of the features of tokens with a unit's channels, ``(2 n, channels)``."""
+        assert self.tokens is not None
+        channels = slice(unit.first_channel, unit.end_channel)
+        return self.tokens.covariance_with(int(unit.is_value), channels, columns(self._drift(), unit))
 
     def _drift(self) -> torch.Tensor:
         """Mean of all tokens beyond the shift, ``(2, layers * channels)``."""
@@ -109,15 +139,16 @@ class _Sample:
 
     def add(self, x: torch.Tensor) -> None:
         first = -self._seen % self._stride
-        # bfloat16 has the range, and a sample needs no more precision
-        self._pieces.append(x[:, first :: self._stride].bfloat16())
+        self._pieces.append(x[:, first :: self._stride])
         self._seen += x.shape[1]
         while sum(piece.shape[1] for piece in self._pieces) > self._capacity:
             self._pieces = [torch.cat(self._pieces, dim=1)[:, ::2].clone()]
             self._stride *= 2
 
-    def columns(self, unit: Unit) -> torch.Tensor:
-        return torch.cat([columns(piece, unit) for piece in self._pieces]).float()
+    def tokens(self) -> torch.Tensor:
+        """All of them, along the second axis."""
+        self._pieces = [torch.cat(self._pieces, dim=1)]
+        return self._pieces[0]
 
 
 def columns(x: torch.Tensor, unit: Unit) -> torch.Tensor:

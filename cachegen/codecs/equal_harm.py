@@ -39,6 +39,8 @@ class Backward:
         Indices of the tokens in the chunk.
     steps : float64 array, ``(tokens,)``
         Of each of them.
+    features : int8 array, ``(tokens, features)``, optional
+        Of each of them, where the profile has a codebook.
     backend : Backend
         Does the last stage.
     """
@@ -49,11 +51,13 @@ class Backward:
         first_token: int,
         coded: npt.NDArray[np.int64],
         steps: npt.NDArray[np.float64],
+        features: npt.NDArray[np.int8] | None,
         backend: Backend,
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
         self._head_dim = transform.shape.head_dim
         self._steps = torch.from_numpy(steps.astype(np.float32)).to(backend.device)
+        self._features = None if features is None else torch.from_numpy(features).to(backend.device)
         self._coded = torch.from_numpy(coded).to(backend.device)
         rotary = transform.rotary
         factors = [rotary.factors(kind, first_token + coded) for kind in range(rotary.kinds)]
@@ -68,9 +72,14 @@ class Backward:
         parameters, half = self._parameters, int(unit.is_value)
         first_head, end_head = unit.first_channel // self._head_dim, unit.end_channel // self._head_dim
         rank, count = symbols.shape
-        basis = parameters.bases[unit.index][: multiple(rank, COEFFICIENT_MULTIPLE)]
+        first = parameters.feature_rows
+        basis = parameters.bases[unit.index][: first + multiple(rank, COEFFICIENT_MULTIPLE)]
         coefficients = basis.new_zeros((multiple(count, TOKEN_MULTIPLE), len(basis)))
-        coefficients[:count, :rank] = symbols.T
+        if self._features is not None:
+            # the backend multiplies all by the step
+            features = self._features[tokens] / self._steps[tokens, None]
+            coefficients[:count, : features.shape[1]] = features
+        coefficients[:count, first : first + rank] = symbols.T
         x = (coefficients @ basis)[:count].float()
         # (heads, tokens, head_dim)
         x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
@@ -93,6 +102,30 @@ def project(x: torch.Tensor, transform: TransformTables, unit: Unit, place: int)
     rank = int(transform.ranks[place, unit.index])
     basis = torch.from_numpy(transform.bases[unit.index][:rank]).float()
     return basis @ x[:, unit.first_channel : unit.end_channel].T
+
+
+def take_off_prediction(
+    x: tuple[torch.Tensor, torch.Tensor], coefficients: list[torch.Tensor], transform: TransformTables
+) -> npt.NDArray[np.int64]:
+    """Entry of the codebook for each token; what it predicts is taken off in place.
+
+    Parameters
+    ----------
+    x : pair of tensors
+        From :func:`forward`.
+    coefficients : list of tensors, ``(rank, tokens)``
+        From :func:`project` of each unit.
+    """
+    codebook = transform.codebook
+    assert codebook is not None
+    projected = [each[: len(y)] for each, y in zip(transform.projected_features, coefficients, strict=True)]
+    entries = codebook.choose(coefficients, projected)
+    features = torch.from_numpy(codebook.features(entries)).float()
+    for unit, y, of_features in zip(transform.units, coefficients, projected, strict=True):
+        y -= of_features @ features.T
+        predictor = torch.from_numpy(codebook.predictors[unit.index]).float()
+        x[int(unit.is_value)][:, unit.first_channel : unit.end_channel] -= features @ predictor
+    return entries
 
 
 def representable(x: torch.Tensor, unit: Unit, y: torch.Tensor, step: float) -> npt.NDArray[np.bool_]:

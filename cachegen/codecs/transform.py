@@ -17,7 +17,7 @@ import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
 from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
-from cachegen.codecs.equal_harm import Backward, forward, project, representable
+from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.token_steps import TokenSteps, choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform_tables import TransformTables
@@ -31,7 +31,7 @@ from cachegen.kv import ChunkLayout
 SECTION_EXACT_TOKENS = 8
 SECTION_COEFFICIENTS = 9
 SECTION_TOKEN_STEPS = 14
-_SECTIONS = (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, SECTION_COEFFICIENTS)
+SECTION_CODEBOOK_ENTRIES = 15
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
@@ -52,6 +52,7 @@ class TransformCodec:
     section_names: ClassVar[Mapping[int, str]] = {
         SECTION_EXACT_TOKENS: "exact tokens",
         SECTION_TOKEN_STEPS: "steps of tokens",
+        SECTION_CODEBOOK_ENTRIES: "codebook entries",
         SECTION_COEFFICIENTS: "coefficient streams",
     }
     uses_tables = True
@@ -83,6 +84,7 @@ class TransformCodec:
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
             coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
+            entries = None if transform.codebook is None else take_off_prediction(x, coefficients, transform)
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
             for place, group in every_token.groups:
@@ -94,6 +96,8 @@ class TransformCodec:
         if len(coded):
             token_steps = TokenSteps(level, offsets[coded])
             sections[SECTION_TOKEN_STEPS] = write_offsets(token_steps.offsets)
+            if transform.codebook is not None and entries is not None:
+                sections[SECTION_CODEBOOK_ENTRIES] = transform.codebook.write_entries(entries)
             sections[SECTION_COEFFICIENTS] = write_coefficients(
                 coefficients, transform, token_steps, coded[token_steps.order], self._backend
             )
@@ -115,22 +119,29 @@ class TransformCodec:
             transform.rotary.check_span(first_token + layout.num_tokens)
         except UnsupportedModelError as error:
             raise FormatError(f"codec {self.name}: its profile says that no such chunk was encoded: {error}") from error
+        expected = _sections_of(transform)
         if SECTION_EXACT_TOKENS not in sections:
-            check_section_ids(self.name, sections, _SECTIONS)
+            check_section_ids(self.name, sections, expected)
         with self._errors_in(SECTION_EXACT_TOKENS):
             exact, elements = read_exact(sections[SECTION_EXACT_TOKENS], layout)
             coded = np.flatnonzero(~exact)
             check_sinks(first_token + coded)
-        check_section_ids(self.name, sections, _SECTIONS if len(coded) else _SECTIONS[:1])
+        check_section_ids(self.name, sections, expected if len(coded) else expected[:1])
         if not len(coded):
             return elements
         with self._errors_in(SECTION_TOKEN_STEPS):
             token_steps = TokenSteps(level, read_offsets(sections[SECTION_TOKEN_STEPS], len(coded)))
+        order = coded[token_steps.order]
+        features = None
+        if transform.codebook is not None:
+            with self._errors_in(SECTION_CODEBOOK_ENTRIES):
+                entries = transform.codebook.read_entries(sections[SECTION_CODEBOOK_ENTRIES], layout.num_tokens)
+            features = transform.codebook.features(entries)[order]
         with self._errors_in(SECTION_COEFFICIENTS):
             units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = destination(layout, self._backend.device, out)
-            backward = Backward(transform, first_token, coded[token_steps.order], token_steps.steps, self._backend)
+            backward = Backward(transform, first_token, order, token_steps.steps, features, self._backend)
             self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
@@ -145,10 +156,11 @@ class TransformCodec:
         memory: int,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
+        feature_rows = transform.on(self._backend.device).feature_rows
         for unit, streams in zip(transform.units, units, strict=True):
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
             # float32 coefficients and channels of one token
-            token_bytes = torch.float32.itemsize * (len(symbols) + unit.channels)
+            token_bytes = torch.float32.itemsize * (feature_rows + len(symbols) + unit.channels)
             most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
             for place, group in token_steps.groups:
                 rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start
@@ -165,6 +177,12 @@ class TransformCodec:
             yield
         except FormatError as error:
             raise FormatError(f"codec {self.name}: section {section_id}: {error}") from error
+
+
+def _sections_of(transform: TransformTables) -> tuple[int, ...]:
+    """Sections of a chunk that has coded tokens."""
+    entries = () if transform.codebook is None else (SECTION_CODEBOOK_ENTRIES,)
+    return (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, *entries, SECTION_COEFFICIENTS)
 
 
 def _float32_products(device: torch.device) -> AbstractContextManager[None]:

@@ -21,8 +21,10 @@ class DecodeParameters:
     Parameters
     ----------
     bases : tuple of tensors
-        Of each unit, in the type that the device multiplies fastest; rows of zeros make a multiple of
-        ``COEFFICIENT_MULTIPLE``.
+        Of each unit, in the type that the device multiplies fastest: ``feature_rows`` rows of the codebook's predictor,
+        then the basis; rows of zeros make either a multiple of ``COEFFICIENT_MULTIPLE``.
+    feature_rows : int
+        0 where there is no codebook.
     means : float32 tensor, ``(2, heads, head_dim)``
     inverse_key_roots : float32 tensor, ``(heads, head_dim, head_dim)``
     factors : float32 tensor, ``(2, heads)``
@@ -33,6 +35,7 @@ class DecodeParameters:
     """
 
     bases: tuple[torch.Tensor, ...]
+    feature_rows: int
     means: torch.Tensor
     inverse_key_roots: torch.Tensor
     factors: torch.Tensor
@@ -47,8 +50,15 @@ def decode_parameters(transform: TransformTables, device: torch.device) -> Decod
     factors = np.stack([np.ones_like(of_values), of_values])
     kinds = np.repeat(transform.rotary.of_layer, per_layer).astype(np.int32)
     dtype = product_dtype(device.type)
+    bases = [_padded(torch.from_numpy(basis).to(device).to(dtype)) for basis in transform.bases]
+    feature_rows = 0
+    if transform.codebook is not None:
+        of_features = [_padded(torch.from_numpy(each).to(device).to(dtype)) for each in transform.codebook.predictors]
+        feature_rows = len(of_features[0])
+        bases = [torch.cat(pair) for pair in zip(of_features, bases, strict=True)]
     return DecodeParameters(
-        tuple(_padded(torch.from_numpy(basis).to(device).to(dtype)) for basis in transform.bases),
+        tuple(bases),
+        feature_rows,
         torch.from_numpy(transform.means).reshape(2, -1, head_dim).to(device),
         transform.inverse_key_roots.to(device),
         torch.from_numpy(factors).to(device),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.codecs.transform_parameters import DecodeParameters, decode_parameters
 from cachegen.errors import FormatError
@@ -90,6 +91,8 @@ class TransformTables:
         Coefficients that are coded at each step of the grid; those behind are dead.
     tables : tuple of FrequencyTables
         For each step one row, whose channels are the coefficients of all units in order.
+    codebook : Codebook, optional
+        What a token's identity says of it; default: nothing, and all is coded.
     unit_channels : int
         As for :func:`units_of`; a profile's file has no place for another than ``UNIT_CHANNELS``.
 
@@ -107,6 +110,7 @@ class TransformTables:
     bases: tuple[npt.NDArray[np.float16], ...]
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
+    codebook: Codebook | None = None
     unit_channels: int = UNIT_CHANNELS
     _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
     _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
@@ -139,6 +143,19 @@ class TransformTables:
             total = int(self.ranks[place].sum())
             if table.first.shape != (1, total):
                 raise FormatError(f"transform table {place} is {table.first.shape}, ranks {self.ranks[place]}")
+        if self.codebook is not None:
+            self._check_codebook(self.codebook)
+
+    def _check_codebook(self, codebook: Codebook) -> None:
+        if len(codebook.predictors) != len(self.units):
+            raise FormatError(f"transform has {len(self.units)} units and {len(codebook.predictors)} predictors")
+        for unit, basis in zip(self.units, self.bases, strict=True):
+            predictor, energies = codebook.predictors[unit.index], codebook.energies[unit.index]
+            if predictor.shape[1] != unit.channels or len(energies) != len(basis):
+                raise FormatError(
+                    f"transform predictor {unit.index} is {predictor.shape} with {len(energies)} energies, its basis "
+                    f"{basis.shape}"
+                )
 
     def _check_array(self, name: str, shape: tuple[int, ...], dtype: type) -> None:
         array = getattr(self, name)
@@ -166,6 +183,13 @@ class TransformTables:
         # what float32 cannot hold becomes infinite, which _check_inverse refuses
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
+
+    @cached_property
+    def projected_features(self) -> tuple[torch.Tensor, ...]:
+        """Coefficients ``(rank, features)`` of what the codebook's features predict, for each unit."""
+        assert self.codebook is not None
+        pairs = zip(self.bases, self.codebook.predictors, strict=True)
+        return tuple(torch.from_numpy(basis).float() @ torch.from_numpy(of_unit).float().T for basis, of_unit in pairs)
 
     def on(self, device: torch.device) -> DecodeParameters:
         """What decoding on a device needs, made on first use and kept."""

@@ -1,0 +1,138 @@
+"""Fit the codebook of ``transform``: which directions of the tokens' features say most, and what they predict.
+
+Reduced-rank regression: all features predict all channels by ridge regression; of what they predict, in the space of
+equal harm and relative to what is left, the strongest directions become the codebook's features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cachegen.codecs.codebook import NOISE, Codebook
+from cachegen.transform_moments import TransformMoments
+
+# Features of a token and of the one before it: more of them predict more, and take longer to decode.
+OWN_FEATURES, PREVIOUS_FEATURES = 256, 128
+# Calibration tokens without any relation of features and channels that the regressions count beside the real ones.
+RIDGE_TOKENS = 600.0
+# Features have variance 1 over the calibration texts; one unit of the codebook is a sixteenth.
+FEATURE_UNIT = 1 / 16
+_INT8_LARGEST = 127
+_HALF_LARGEST = 65504.0
+_TINY = 1e-12
+
+
+class CodebookFit:
+    """What tokens say of their keys and values, fitted to a model's moments.
+
+    Parameters
+    ----------
+    moments : TransformMoments
+        With features of tokens.
+    weights : sequence of tensors, ``(heads, head_dim, head_dim)``
+        What maps each unit's channels to the space of equal harm.
+    """
+
+    def __init__(self, moments: TransformMoments, weights: Sequence[torch.Tensor]) -> None:
+        assert moments.tokens is not None
+        self._moments, self._features, self._means = moments, moments.tokens.features, moments.tokens.means()
+        covariance = moments.tokens.covariance()
+        self._directions = _strongest(moments, weights, covariance)
+        self.own, self.previous = self._tables()
+        mixed = torch.block_diag(*self._directions) / FEATURE_UNIT
+        self._covariance = mixed.T @ covariance @ mixed
+        ridge = _with_ridge(self._covariance, moments.num_tokens)
+        self._with_channels = [
+            mixed.T @ _by_heads(moments.covariance_with_features(unit), weights[unit.index]) for unit in moments.units
+        ]
+        #: What is predicted of each unit, ``(features, channels)``, as it is stored.
+        self.predictors = [
+            torch.linalg.solve(ridge, with_channels).clamp(-_HALF_LARGEST, _HALF_LARGEST).half()
+            for with_channels in self._with_channels
+        ]
+
+    def left_over(self, index: int) -> torch.Tensor:
+        """What the covariance of a unit's channels changes by when their prediction is taken off."""
+        predictor, with_channels = self.predictors[index].float(), self._with_channels[index]
+        shared = predictor.T @ with_channels
+        return predictor.T @ (self._covariance @ predictor) - shared - shared.T
+
+    def predicted_sample(self, index: int) -> torch.Tensor:
+        """Predictions of a unit's channels for the moments' sample, ``(tokens, channels)``."""
+        own, previous = self._moments.sample_ids()
+        features = torch.cat([self.own[own], self.previous[previous]], dim=1).float()
+        return features @ self.predictors[index].float()
+
+    def codebook(self, energies: Sequence[npt.NDArray[np.float32]]) -> Codebook:
+        """The codebook; ``energies`` are the variances of each unit's coefficients."""
+        return Codebook(
+            self.own.numpy(),
+            self.previous.numpy(),
+            tuple(predictor.numpy() for predictor in self.predictors),
+            tuple(energies),
+        )
+
+    def _tables(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features of every token, and of every token as the one before, in units of ``FEATURE_UNIT``."""
+        halves = self._means.chunk(2)
+        own, previous = (
+            torch.cat([_as_int8((rows.float() - mean) @ directions) for rows in self._features.split(16384)])
+            for mean, directions in zip(halves, self._directions, strict=True)
+        )
+        return own, previous
+
+
+def _as_int8(features: torch.Tensor) -> torch.Tensor:
+    return (features / FEATURE_UNIT).round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
+
+
+def _strongest(
+    moments: TransformMoments, weights: Sequence[torch.Tensor], covariance: torch.Tensor
+) -> list[torch.Tensor]:
+    """Directions of a token's features, and of those of the one before, by which most is predicted."""
+    ridge = torch.linalg.cholesky(_with_ridge(covariance, moments.num_tokens))
+    explained = torch.zeros_like(covariance)
+    for unit in moments.units:
+        with_channels = _by_heads(moments.covariance_with_features(unit), weights[unit.index])
+        predictor = torch.cholesky_solve(with_channels, ridge)
+        left = _variances(moments.covariance(unit), weights[unit.index])
+        left += (predictor * (covariance @ predictor - 2 * with_channels)).sum(dim=0)
+        # what is far above the noise of quantization costs bits by its logarithm
+        predictor /= (left.clamp_min(0) + NOISE).sqrt()
+        explained.addmm_(predictor, predictor.T)
+    size = len(covariance) // 2
+    return [
+        _directions(covariance[part, part], explained[part, part], most)
+        for part, most in ((slice(size), OWN_FEATURES), (slice(size, None), PREVIOUS_FEATURES))
+    ]
+
+
+def _directions(covariance: torch.Tensor, explained: torch.Tensor, most: int) -> torch.Tensor:
+    """Columns that turn features into at most so many uncorrelated ones of variance 1, those that explain most first."""
+    values, vectors = torch.linalg.eigh(covariance)
+    real = values > values[-1] * 1e-6 + _TINY
+    scale = vectors[:, real] * values[real].sqrt()
+    _, order = torch.linalg.eigh(scale.T @ explained @ scale)
+    return (vectors[:, real] / values[real].sqrt()) @ order.flip(1)[:, :most]
+
+
+def _with_ridge(covariance: torch.Tensor, num_tokens: int) -> torch.Tensor:
+    ridge = RIDGE_TOKENS / num_tokens * torch.diagonal(covariance).mean() + _TINY
+    return covariance + ridge * torch.eye(len(covariance))
+
+
+def _by_heads(with_channels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Rows of channels in the space of equal harm: times a symmetric matrix for each head."""
+    parts = with_channels.reshape(len(with_channels), len(weights), -1).transpose(0, 1)
+    return torch.bmm(parts, weights).transpose(0, 1).reshape(with_channels.shape)
+
+
+def _variances(covariance: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Of a unit's channels in the space of equal harm."""
+    dim = weights.shape[1]
+    blocks = torch.stack([covariance[i : i + dim, i : i + dim] for i in range(0, len(covariance), dim)])
+    return torch.diagonal(weights @ blocks @ weights, dim1=1, dim2=2).flatten()
