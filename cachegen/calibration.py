@@ -14,7 +14,7 @@ from cachegen.profile_builder import ProfileBuilder
 from cachegen.profile_cache import profile_path
 from cachegen.query_moments import QueryMoments
 from cachegen.sensitivity import measure_sensitivities
-from cachegen.token_moments import token_features
+from cachegen.token_features import token_features
 
 CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128

@@ -16,7 +16,7 @@ from cachegen.codecs.codebook import NOISE, Codebook
 from cachegen.transform_moments import TransformMoments
 
 # Features of a token and of the one before it: more of them predict more, and take longer to decode.
-OWN_FEATURES, PREVIOUS_FEATURES = 256, 128
+OWN_FEATURES, PREVIOUS_FEATURES = 384, 128
 # Calibration tokens without any relation of features and channels that the regressions count beside the real ones.
 RIDGE_TOKENS = 600.0
 # Features have variance 1 over the calibration texts; one unit of the codebook is a sixteenth.
@@ -24,6 +24,7 @@ FEATURE_UNIT = 1 / 16
 _INT8_LARGEST = 127
 _HALF_LARGEST = 65504.0
 _TINY = 1e-12
+_BLOCK_TOKENS = 16384
 
 
 class CodebookFit:
@@ -39,11 +40,11 @@ class CodebookFit:
 
     def __init__(self, moments: TransformMoments, weights: Sequence[torch.Tensor]) -> None:
         assert moments.tokens is not None
-        self._moments, self._features, self._means = moments, moments.tokens.features, moments.tokens.means()
+        self._moments, self._tokens = moments, moments.tokens
         covariance = moments.tokens.covariance()
         self._directions = _strongest(moments, weights, covariance)
         self.own, self.previous = self._tables()
-        mixed = torch.block_diag(*self._directions) / FEATURE_UNIT
+        mixed = _block_diagonal(*self._directions) / FEATURE_UNIT
         self._covariance = mixed.T @ covariance @ mixed
         ridge = _with_ridge(self._covariance, moments.num_tokens)
         self._with_channels = [
@@ -59,13 +60,15 @@ class CodebookFit:
         """What the covariance of a unit's channels changes by when their prediction is taken off."""
         predictor, with_channels = self.predictors[index].float(), self._with_channels[index]
         shared = predictor.T @ with_channels
-        return predictor.T @ (self._covariance @ predictor) - shared - shared.T
+        change: torch.Tensor = predictor.T @ (self._covariance @ predictor) - shared - shared.T
+        return change
 
     def predicted_sample(self, index: int) -> torch.Tensor:
         """Predictions of a unit's channels for the moments' sample, ``(tokens, channels)``."""
         own, previous = self._moments.sample_ids()
         features = torch.cat([self.own[own], self.previous[previous]], dim=1).float()
-        return features @ self.predictors[index].float()
+        predicted: torch.Tensor = features @ self.predictors[index].float()
+        return predicted
 
     def codebook(self, energies: Sequence[npt.NDArray[np.float32]]) -> Codebook:
         """The codebook; ``energies`` are the variances of each unit's coefficients."""
@@ -78,22 +81,32 @@ class CodebookFit:
 
     def _tables(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Features of every token, and of every token as the one before, in units of ``FEATURE_UNIT``."""
-        halves = self._means.chunk(2)
-        own, previous = (
-            torch.cat([_as_int8((rows.float() - mean) @ directions) for rows in self._features.split(16384)])
-            for mean, directions in zip(halves, self._directions, strict=True)
-        )
-        return own, previous
+        features, (own, previous) = self._tokens.features, self._directions
+        means = self._tokens.means()
+        return _as_int8(features.own, means[: len(own)], own), _as_int8(features.previous, means[len(own) :], previous)
 
 
-def _as_int8(features: torch.Tensor) -> torch.Tensor:
-    return (features / FEATURE_UNIT).round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
+def _as_int8(table: torch.Tensor, means: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+    result = torch.empty((len(table), directions.shape[1]), dtype=torch.int8)
+    for first in range(0, len(table), _BLOCK_TOKENS):
+        part = slice(first, first + _BLOCK_TOKENS)
+        features = (table[part].float() - means) @ (directions / FEATURE_UNIT)
+        result[part] = features.round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
+    return result
+
+
+def _block_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    result = torch.zeros(len(first) + len(second), first.shape[1] + second.shape[1])
+    result[: len(first), : first.shape[1]] = first
+    result[len(first) :, first.shape[1] :] = second
+    return result
 
 
 def _strongest(
     moments: TransformMoments, weights: Sequence[torch.Tensor], covariance: torch.Tensor
 ) -> list[torch.Tensor]:
     """Directions of a token's features, and of those of the one before, by which most is predicted."""
+    assert moments.tokens is not None
     ridge = torch.linalg.cholesky(_with_ridge(covariance, moments.num_tokens))
     explained = torch.zeros_like(covariance)
     for unit in moments.units:
@@ -104,7 +117,7 @@ def _strongest(
         # what is far above the noise of quantization costs bits by its logarithm
         predictor /= (left.clamp_min(0) + NOISE).sqrt()
         explained.addmm_(predictor, predictor.T)
-    size = len(covariance) // 2
+    size = moments.tokens.features.own.shape[1]
     return [
         _directions(covariance[part, part], explained[part, part], most)
         for part, most in ((slice(size), OWN_FEATURES), (slice(size, None), PREVIOUS_FEATURES))
@@ -112,12 +125,13 @@ def _strongest(
 
 
 def _directions(covariance: torch.Tensor, explained: torch.Tensor, most: int) -> torch.Tensor:
-    """Columns that turn features into at most so many uncorrelated ones of variance 1, those that explain most first."""
+    """Columns that make of features at most so many of variance 1 without correlation, what explains most first."""
     values, vectors = torch.linalg.eigh(covariance)
     real = values > values[-1] * 1e-6 + _TINY
     scale = vectors[:, real] * values[real].sqrt()
     _, order = torch.linalg.eigh(scale.T @ explained @ scale)
-    return (vectors[:, real] / values[real].sqrt()) @ order.flip(1)[:, :most]
+    strongest: torch.Tensor = (vectors[:, real] / values[real].sqrt()) @ order.flip(1)[:, :most]
+    return strongest
 
 
 def _with_ridge(covariance: torch.Tensor, num_tokens: int) -> torch.Tensor:

@@ -73,9 +73,7 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
     return {"max_tokens": tables.transform.rotary.max_tokens}
 
 
-def read_tables(
-    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], *, codebook: bool
-) -> CodecTables:
+def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], *, codebook: bool) -> CodecTables:
     """Inverse of ``named_arrays``.
 
     Parameters

@@ -19,6 +19,7 @@ from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import ALPHABET
 from cachegen.kv import KVShape, check_kv
 from cachegen.profile import Profile
+from cachegen.token_moments import TokenFeatures
 from cachegen.transform_fit import fit_transform
 from cachegen.transform_moments import TransformMoments
 
@@ -41,8 +42,8 @@ class ProfileBuilder:
         16 bytes that name the model.
     rotary : Rotary or str, optional
         How the model's keys turn, or why the ``transform`` codec cannot code them; default: not at all.
-    features : tensor, ``(vocabulary, n)``, optional
-        What is known of each token, see ``token_features``; default: nothing.
+    features : TokenFeatures, optional
+        What is known of each token beforehand; default: nothing.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ProfileBuilder:
         shape: KVShape,
         model_fingerprint: bytes,
         rotary: Rotary | str | None = None,
-        features: torch.Tensor | None = None,
+        features: TokenFeatures | None = None,
     ) -> None:
         self._shape = shape
         self._fingerprint = model_fingerprint

@@ -31,6 +31,8 @@ from cachegen.model_probe import find_rotary
 from cachegen.own_text import num_own_texts, sample_own_texts
 from cachegen.query_moments import QueryMoments
 from cachegen.sensitivity import measure_sensitivities
+from cachegen.token_features import token_features
+from cachegen.token_moments import TokenFeatures
 from cachegen.transform_fit import fit_transform
 from cachegen.transform_moments import TransformMoments
 
@@ -51,6 +53,8 @@ class TransformStage:
     decorrelate, sensitivities, key_metric : bool
         Whether there is a KLT; whether steps go by what noise in a layer does; whether keys are weighted by what
         queries see of them.
+    codebook : bool
+        Whether what a token's identity says is taken off first.
     token_steps : bool
         Whether steps go by the distance to the context's end.
     """
@@ -60,11 +64,15 @@ class TransformStage:
     decorrelate: bool = True
     sensitivities: bool = False
     key_metric: bool = False
+    codebook: bool = False
     token_steps: bool = False
 
 
-def stages_of(shape: KVShape) -> list[TransformStage]:
-    """Stages for a model, the last one the whole codec; groups of layers as far as a unit takes them."""
+def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
+    """Stages for a model, the last one the whole codec; groups of layers as far as a unit takes them.
+
+    ``codebook`` says whether features of its tokens are known.
+    """
     one_layer = min(shape.channels, UNIT_CHANNELS)
     first = TransformStage("no transform, a step a layer", one_layer, decorrelate=False)
     stages = [
@@ -81,6 +89,8 @@ def stages_of(shape: KVShape) -> list[TransformStage]:
             layers = max(unit.channels for unit in units) / shape.channels
             stages.append(replace(stages[-1], name=f"+ KLT across {layers:g} layers", unit_channels=unit_channels))
             seen = units
+    if codebook:
+        stages.append(replace(stages[-1], name="+ codebook of tokens", codebook=True))
     return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
 
 
@@ -116,7 +126,8 @@ def run_transform_ablation(
         The model's keys turn in no known way.
     """
     contexts, rotary = calibration_contexts(model, texts), find_rotary(model)
-    stages = stages_of(model.shape)
+    features = token_features(model)
+    stages = stages_of(model.shape, codebook=features is not None)
     num_contexts = len(contexts) + num_own_texts(longest_context(model))
     total = num_contexts + model.shape.rows + len(stages) * len(LEVEL_PLACES)
     done = 0
@@ -126,7 +137,7 @@ def run_transform_ablation(
         done += 1
         on_step(done, total)
 
-    evidence = gather_evidence(model, contexts, rotary, {stage.unit_channels for stage in stages}, step)
+    evidence = gather_evidence(model, contexts, rotary, features, {stage.unit_channels for stage in stages}, step)
     rows = []
     fitted: TransformTables | None = None
     for stage in stages:
@@ -155,6 +166,7 @@ class Evidence:
             self.key_metrics if stage.key_metric else None,
             self.sensitivities if stage.sensitivities else None,
             decorrelate=stage.decorrelate,
+            codebook=stage.codebook,
         )
 
 
@@ -162,18 +174,21 @@ def gather_evidence(
     model: LanguageModel,
     contexts: Sequence[list[int]],
     rotary: Rotary,
+    features: TokenFeatures | None,
     unit_channels: set[int],
     step: Callable[[], None],
 ) -> Evidence:
     """Run the texts as :func:`cachegen.calibrate` does; ``step`` is called after each, and for each layer's K and V."""
-    moments = {channels: TransformMoments(model.shape, rotary, channels) for channels in unit_channels}
+    # the stages with a codebook have the largest units
+    known = {max(unit_channels): features}
+    moments = {each: TransformMoments(model.shape, rotary, each, known.get(each)) for each in unit_channels}
     queries = QueryMoments(model, rotary)
     for token_ids in (*contexts, *sample_own_texts(model, longest_context(model))):
         with queries:
             kv = prefilled_kv(model, token_ids)
         for first, piece in calibration_pieces(kv):
             for each in moments.values():
-                each.add(piece, first)
+                each.add(piece, first, token_ids)
         step()
     longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
     sigmas = moments[max(moments)].sigmas()

@@ -12,7 +12,7 @@ from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import SINK_TOKENS
 from cachegen.codecs.transform_tables import UNIT_CHANNELS, Unit, units_of
 from cachegen.kv import KVShape
-from cachegen.token_moments import TokenMoments
+from cachegen.token_moments import TokenFeatures, TokenMoments
 
 # Tokens kept to count symbols on, spread over all contexts: 140 MB for a model of 11,520 elements a token.
 SAMPLE_TOKENS = 6144
@@ -43,8 +43,8 @@ class TransformMoments:
         How its keys turn.
     unit_channels : int
         As for :func:`units_of`.
-    features : tensor, ``(vocabulary, n)``, optional
-        What is known of each token, see ``token_features``; default: nothing.
+    features : TokenFeatures, optional
+        What is known of each token beforehand; default: nothing.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TransformMoments:
         shape: KVShape,
         rotary: Rotary,
         unit_channels: int = UNIT_CHANNELS,
-        features: torch.Tensor | None = None,
+        features: TokenFeatures | None = None,
     ) -> None:
         self.shape, self.rotary, self.unit_channels = shape, rotary, unit_channels
         self.units = units_of(shape, unit_channels)
@@ -120,7 +120,7 @@ class TransformMoments:
         return self._sample_ids.tokens()
 
     def covariance_with_features(self, unit: Unit) -> torch.Tensor:
-        """Of the features of tokens with a unit's channels, ``(2 n, channels)``."""
+        """Of the features of tokens with a unit's channels, ``(features, channels)``."""
         assert self.tokens is not None
         channels = slice(unit.first_channel, unit.end_channel)
         return self.tokens.covariance_with(int(unit.is_value), channels, columns(self._drift(), unit))

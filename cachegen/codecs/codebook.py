@@ -1,8 +1,8 @@
 """What a token's identity says of its keys and values: a codebook of vectors, and what each unit makes of them.
 
-Most of a token's keys and values, in the first layers nearly all, follows from which token it is and which one stands
-before it. The profile has a vector for every entry of the model's vocabulary; a chunk names one entry for each token, 16
-bits, and codes what is left. The encoder is not told the tokens: it takes the entry that leaves the least to code.
+Much of a token's keys and values, in the first layers nearly all, follows from which token it is and which one stands
+before it. The profile has a vector for every entry of the model's vocabulary; a chunk names one entry for each token,
+16 bits, and codes what is left. The encoder is not told the tokens: it takes the entry that leaves the least to code.
 """
 
 from __future__ import annotations

@@ -1,0 +1,100 @@
+"""What a model knows of each token of its vocabulary before it has seen any context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from cachegen.model import LanguageModel
+from cachegen.token_moments import TokenFeatures
+
+# Dimensions of either part that are looked at; of a wider one, those of the largest energy over the vocabulary.
+MAX_DIMENSIONS = 768
+_BLOCK_TOKENS = 4096
+_SEED = 0
+
+
+@torch.inference_mode()
+def token_features(model: LanguageModel) -> TokenFeatures | None:
+    """A token's embedding, and what the model's first layer makes of it where it stands alone, rows of one length each.
+
+    What leaves the first layer says more of the later layers' keys and values than the embedding. None where the
+    embedding is no plain table or the layers are in no list.
+    """
+    embedding, first_layer = _embedding(model.network), _first_layer(model.network, model.shape.num_layers)
+    if embedding is None or first_layer is None:
+        return None
+    of_embedding = _table(embedding[ids] for ids in _blocks(len(embedding)))
+    behind_first_layer = _table(_alone(model, first_layer, len(embedding)))
+    return TokenFeatures(torch.cat([of_embedding, behind_first_layer], dim=1), of_embedding)
+
+
+def _embedding(network: Any) -> torch.Tensor | None:
+    try:
+        table = network.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError):
+        return None
+    return table.detach() if isinstance(table, torch.Tensor) and table.ndim == 2 else None
+
+
+def _first_layer(network: Any, num_layers: int) -> torch.nn.Module | None:
+    """First entry of the list of as many modules as the model has layers."""
+    for module in network.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers:
+            return module[0]
+    return None
+
+
+class _Seen(Exception):  # noqa: N818  # no error: it ends a run whose later layers nobody needs
+    """Carries what left the first layer."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+def _alone(model: LanguageModel, first_layer: torch.nn.Module, vocabulary: int) -> Iterator[torch.Tensor]:
+    """What leaves the layer for each token, ``(tokens, dimensions)`` some at a time."""
+
+    def stop(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        raise _Seen(output if isinstance(output, torch.Tensor) else output[0])
+
+    handle = first_layer.register_forward_hook(stop)
+    try:
+        for block in _blocks(vocabulary):
+            ids = torch.arange(block.start, block.stop, device=model.device)
+            try:
+                model.network(ids[:, None], use_cache=False)
+            except _Seen as seen:
+                yield seen.hidden[:, -1]
+    finally:
+        handle.remove()
+
+
+def _blocks(vocabulary: int) -> Iterator[slice]:
+    for first in range(0, vocabulary, _BLOCK_TOKENS):
+        yield slice(first, min(first + _BLOCK_TOKENS, vocabulary))
+
+
+def _table(parts: Iterator[torch.Tensor]) -> torch.Tensor:
+    """Rows of one length, in as few dimensions as are looked at; ``(tokens, dimensions)`` float16."""
+    blocks = [torch.nn.functional.normalize(part.float().cpu(), dim=1).half() for part in parts]
+    if blocks[0].shape[1] > MAX_DIMENSIONS:
+        kept = _largest_directions(blocks)
+        blocks = [(rows.float() @ kept).half() for rows in blocks]
+    table: torch.Tensor = torch.cat(blocks) * blocks[0].shape[1] ** 0.5
+    return table
+
+
+def _largest_directions(blocks: list[torch.Tensor]) -> torch.Tensor:
+    """Orthonormal columns that keep most of the rows' energy, ``(dimensions, MAX_DIMENSIONS)``."""
+    size = blocks[0].shape[1]
+    products = torch.zeros(size, size)
+    for rows in blocks:
+        products.addmm_(rows.float().T, rows.float())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        kept: torch.Tensor = torch.svd_lowrank(products, q=MAX_DIMENSIONS)[0]
+    return kept
