@@ -15,7 +15,8 @@ from safetensors.numpy import save
 from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS, UNIT_CHANNELS
+from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS
+from cachegen.codecs.units import APART, JOINT
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.tables import PROB_BITS
@@ -25,8 +26,10 @@ from cachegen.profile_arrays import named_arrays, named_tables, read_tables, tra
 from cachegen.strict_json import parse_object, shown
 from cachegen.whole_file import write_whole
 
-# A profile whose transform has no codebook is the same file as before there were any, with the same hash.
-PROFILE_SCHEMA, SCHEMA_WITHOUT_CODEBOOK = 4, 3
+# In the former, units have keys and values, and there may be a codebook. A profile whose units are apart, or that has
+# none, is the same file as before there were others, with the same hash.
+PROFILE_SCHEMA, SCHEMA_APART = 4, 3
+_GROUPINGS = {PROFILE_SCHEMA: JOINT, SCHEMA_APART: APART}
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -50,7 +53,6 @@ _CONSTANTS = {
     "transform_token_reach": TOKEN_REACH,
     "transform_symbol_largest": SYMBOL_LARGEST,
     "transform_sink_tokens": SINK_TOKENS,
-    "transform_unit_channels": UNIT_CHANNELS,
     "transform_stream_coefficients": (STREAM_COEFFICIENTS, MAX_STREAM_COEFFICIENTS),
 }
 
@@ -140,15 +142,14 @@ def _read_profile(path: str | Path) -> tuple[Profile, object]:
     """Profile and the hash that the file states."""
     with safetensors.safe_open(str(path), framework="numpy") as file:
         header = parse_object((file.metadata() or {})[_METADATA_KEY])
-        if header["schema"] not in (PROFILE_SCHEMA, SCHEMA_WITHOUT_CODEBOOK):
+        if header["schema"] not in _GROUPINGS:
             raise VersionError(
-                f"{path}: profile schema {header['schema']}, this release reads {SCHEMA_WITHOUT_CODEBOOK} and "
-                f"{PROFILE_SCHEMA}"
+                f"{path}: profile schema {header['schema']}, this release reads {SCHEMA_APART} and {PROFILE_SCHEMA}"
             )
-        if header["constants"] != json.loads(json.dumps(_CONSTANTS)):
+        if header["constants"] != json.loads(json.dumps(_constants(header["schema"]))):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         shape = KVShape(**header["shape"])
-        tables = read_tables(file.get_tensor, shape, header["transform"], codebook=header["schema"] == PROFILE_SCHEMA)
+        tables = read_tables(file.get_tensor, shape, header["transform"], _GROUPINGS[header["schema"]])
         names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     _refuse_more(profile, header, names)
@@ -163,12 +164,17 @@ def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> N
         raise FormatError(f"its metadata says more than a profile of {profile.shape} needs")
 
 
+def _constants(schema: int) -> dict[str, object]:
+    return _CONSTANTS | {"transform_unit_channels": _GROUPINGS[schema].unit_channels}
+
+
 def _header(profile: Profile) -> dict[str, object]:
     shape, transform = profile.shape, profile.tables.transform
-    has_codebook = not isinstance(transform, str) and transform.codebook is not None
+    joint = not isinstance(transform, str) and transform.grouping == JOINT
+    schema = PROFILE_SCHEMA if joint else SCHEMA_APART
     return {
-        "schema": PROFILE_SCHEMA if has_codebook else SCHEMA_WITHOUT_CODEBOOK,
-        "constants": _CONSTANTS,
+        "schema": schema,
+        "constants": _constants(schema),
         "model_fingerprint": profile.model_fingerprint.hex(),
         "shape": {
             "num_layers": shape.num_layers,

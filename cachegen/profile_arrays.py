@@ -12,6 +12,7 @@ from cachegen.codecs.base import CodecTables
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.units import Grouping
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
@@ -70,10 +71,15 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
     """What the profile's metadata says of the ``transform`` codec."""
     if isinstance(tables.transform, str):
         return {"refusal": tables.transform}
-    return {"max_tokens": tables.transform.rotary.max_tokens}
+    header: dict[str, object] = {"max_tokens": tables.transform.rotary.max_tokens}
+    if tables.transform.grouping.joint:
+        header["codebook"] = tables.transform.codebook is not None
+    return header
 
 
-def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], *, codebook: bool) -> CodecTables:
+def read_tables(
+    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], grouping: Grouping
+) -> CodecTables:
     """Inverse of ``named_arrays``.
 
     Parameters
@@ -82,11 +88,11 @@ def read_tables(get: Callable[[str], Any], shape: KVShape, transform: dict[str, 
         Array of a name; raises for a name that the file does not have.
     transform : dict
         As ``transform_header`` made it.
-    codebook : bool
-        Whether the transform has one.
+    grouping : Grouping
+        How its channels make units.
     """
     deltas = tuple(_read_table(get, f"deltas.{level}") for level in range(len(LEVEL_MULTIPLIERS)))
-    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform, codebook))
+    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform, grouping))
 
 
 def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
@@ -94,7 +100,7 @@ def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
 
 
 def _read_transform(
-    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], has_codebook: bool
+    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], grouping: Grouping
 ) -> TransformTables | str:
     if "refusal" in header:
         return str(header["refusal"])
@@ -104,8 +110,10 @@ def _read_transform(
     # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
     bases = tuple(get(f"transform.bases.{index}") for index in range(parameters["ranks"].size // len(GRID_STEPS)))
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
-    codebook = _read_codebook(get, len(bases)) if has_codebook else None
-    return TransformTables(shape, rotary, bases=bases, tables=tables, codebook=codebook, **parameters)
+    codebook = _read_codebook(get, len(bases)) if header.get("codebook") else None
+    return TransformTables(
+        shape, rotary, bases=bases, tables=tables, codebook=codebook, grouping=grouping, **parameters
+    )
 
 
 def _read_codebook(get: Callable[[str], Any], units: int) -> Codebook:

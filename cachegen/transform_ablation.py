@@ -19,7 +19,8 @@ from cachegen.codecs.base import CodecTables
 from cachegen.codecs.frequencies import build_tables
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import TransformCodec
-from cachegen.codecs.transform_tables import UNIT_CHANNELS, TransformTables, units_of
+from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.units import APART, JOINT, Grouping, units_of
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import Encoding
 from cachegen.held_out import HeldOutText
@@ -48,8 +49,8 @@ class TransformStage:
     ----------
     name : str
         What it adds to the stage before.
-    unit_channels : int
-        Channels that one basis spans at most.
+    grouping : Grouping
+        Channels that one basis spans.
     decorrelate, sensitivities, key_metric : bool
         Whether there is a KLT; whether steps go by what noise in a layer does; whether keys are weighted by what
         queries see of them.
@@ -60,7 +61,7 @@ class TransformStage:
     """
 
     name: str
-    unit_channels: int
+    grouping: Grouping
     decorrelate: bool = True
     sensitivities: bool = False
     key_metric: bool = False
@@ -73,7 +74,7 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
 
     ``codebook`` says whether features of its tokens are known.
     """
-    one_layer = min(shape.channels, UNIT_CHANNELS)
+    one_layer = Grouping(min(shape.channels, APART.unit_channels), joint=False)
     first = TransformStage("no transform, a step a layer", one_layer, decorrelate=False)
     stages = [
         first,
@@ -81,14 +82,15 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
         replace(first, name="+ steps by measured sensitivity", decorrelate=True, sensitivities=True),
         TransformStage("+ key metric of query moments", one_layer, sensitivities=True, key_metric=True),
     ]
-    grouped = [layers * shape.channels for layers in _GROUP_LAYERS if layers * shape.channels < UNIT_CHANNELS]
+    sizes = [layers * shape.channels for layers in _GROUP_LAYERS if layers * shape.channels < APART.unit_channels]
     seen = units_of(shape, one_layer)
-    for unit_channels in (*grouped, UNIT_CHANNELS):
-        units = units_of(shape, unit_channels)
+    for grouping in (*(Grouping(size, joint=False) for size in sizes), APART):
+        units = units_of(shape, grouping)
         if len(units) < len(seen):
             layers = max(unit.channels for unit in units) / shape.channels
-            stages.append(replace(stages[-1], name=f"+ KLT across {layers:g} layers", unit_channels=unit_channels))
+            stages.append(replace(stages[-1], name=f"+ KLT across {layers:g} layers", grouping=grouping))
             seen = units
+    stages.append(replace(stages[-1], name="+ KLT across keys and values", grouping=JOINT))
     if codebook:
         stages.append(replace(stages[-1], name="+ codebook of tokens", codebook=True))
     return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
@@ -137,7 +139,7 @@ def run_transform_ablation(
         done += 1
         on_step(done, total)
 
-    evidence = gather_evidence(model, contexts, rotary, features, {stage.unit_channels for stage in stages}, step)
+    evidence = gather_evidence(model, contexts, rotary, features, {stage.grouping for stage in stages}, step)
     rows = []
     fitted: TransformTables | None = None
     for stage in stages:
@@ -155,14 +157,14 @@ def run_transform_ablation(
 class Evidence:
     """What stages are fitted to: moments for each size of unit, and what errors do to the model."""
 
-    moments: dict[int, TransformMoments]
+    moments: dict[Grouping, TransformMoments]
     key_metrics: npt.NDArray[np.float32] | None
     sensitivities: npt.NDArray[np.float32]
 
     def fit(self, stage: TransformStage) -> TransformTables:
         """Parameters of the codec at a stage."""
         return fit_transform(
-            self.moments[stage.unit_channels],
+            self.moments[stage.grouping],
             self.key_metrics if stage.key_metric else None,
             self.sensitivities if stage.sensitivities else None,
             decorrelate=stage.decorrelate,
@@ -175,13 +177,13 @@ def gather_evidence(
     contexts: Sequence[list[int]],
     rotary: Rotary,
     features: TokenFeatures | None,
-    unit_channels: set[int],
+    groupings: set[Grouping],
     step: Callable[[], None],
 ) -> Evidence:
     """Run the texts as :func:`cachegen.calibrate` does; ``step`` is called after each, and for each layer's K and V."""
-    # the stages with a codebook have the largest units
-    known = {max(unit_channels): features}
-    moments = {each: TransformMoments(model.shape, rotary, each, known.get(each)) for each in unit_channels}
+    # only stages of the codec's own units have a codebook
+    known = {JOINT: features}
+    moments = {each: TransformMoments(model.shape, rotary, each, known.get(each)) for each in groupings}
     queries = QueryMoments(model, rotary)
     for token_ids in (*contexts, *sample_own_texts(model, longest_context(model))):
         with queries:
@@ -191,7 +193,7 @@ def gather_evidence(
                 each.add(piece, first, token_ids)
         step()
     longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
-    sigmas = moments[max(moments)].sigmas()
+    sigmas = next(iter(moments.values())).sigmas()
     return Evidence(moments, queries.key_metrics(), measure_sensitivities(model, longest, sigmas, step))
 
 

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codebook_fit import CodebookFit
-from cachegen.codecs.transform_tables import TransformTables, Unit
+from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.units import Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.transform_moments import TransformMoments
@@ -86,7 +87,7 @@ def fit_transform(
         np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),
         None if predicted is None else predicted.codebook(kept_energies),
-        moments.unit_channels,
+        moments.grouping,
     )
 
 
@@ -109,8 +110,9 @@ def _key_roots(moments: TransformMoments, metrics: F32 | None, scales: F64) -> t
     size = (layers, heads, dim, dim)
     metric = torch.eye(dim).expand(size) if metrics is None else torch.from_numpy(metrics).reshape(size)
     metric = metric.double()
-    keys = [unit for unit in moments.units if not unit.is_value]
-    own = torch.cat([_diagonal_blocks(moments.covariance(unit), dim) for unit in keys])
+    keys = [unit for unit in moments.units if 0 in unit.halves]
+    # a unit's keys stand before its values
+    own = torch.cat([_diagonal_blocks(moments.covariance(unit), dim)[: _heads(unit, dim)] for unit in keys])
     own = own.double().reshape(size)
     energy = torch.diagonal(own, dim1=-2, dim2=-1).sum(dim=(1, 2))
     weighted = (metric * own).sum(dim=(1, 2, 3))
@@ -127,15 +129,19 @@ def _weights(moments: TransformMoments, unit: Unit, roots: torch.Tensor, value_s
     """What maps a unit's channels to the space of equal harm, a matrix for each head."""
     dim = moments.shape.head_dim
     heads = slice(unit.first_channel // dim, unit.end_channel // dim)
-    if not unit.is_value:
-        return roots[heads]
-    scales = np.repeat(value_scales, moments.shape.num_kv_heads)[heads]
-    return torch.eye(dim) * torch.from_numpy(scales)[:, None, None]
+    scales = torch.from_numpy(np.repeat(value_scales, moments.shape.num_kv_heads)[heads])
+    of_half = (roots[heads], torch.eye(dim) * scales[:, None, None])
+    return torch.cat([of_half[half] for half in unit.halves])
 
 
 def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
     """``(tokens, channels)`` as ``(heads, tokens, head_dim)``."""
     return x.reshape(len(x), heads, -1).transpose(0, 1)
+
+
+def _heads(unit: Unit, dim: int) -> int:
+    """Heads of which a unit has the keys, or the values, or both."""
+    return (unit.end_channel - unit.first_channel) // dim
 
 
 def _diagonal_blocks(matrix: torch.Tensor, dim: int) -> torch.Tensor:

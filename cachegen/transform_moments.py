@@ -10,7 +10,7 @@ import torch
 
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import UNIT_CHANNELS, Unit, units_of
+from cachegen.codecs.units import JOINT, Grouping, Unit, units_of
 from cachegen.kv import KVShape
 from cachegen.token_moments import TokenFeatures, TokenMoments
 
@@ -23,16 +23,16 @@ F64 = npt.NDArray[np.float64]
 class TransformMoments:
     """Gathers second moments and a sample of tokens, in memory that does not grow with the contexts.
 
-    A unit has 2,880 channels at most, so its moments take 33 MB; a sampled token takes 2 bytes an element:
+    A unit has 5,760 channels at most, so its moments take 133 MB; a sampled token takes 2 bytes an element:
 
     ====================================  ==================  =======
     model, layers x KV heads x head size  moments             sample
     ====================================  ==================  =======
-    7B, 32 x 32 x 128                     94 units, 2.9 GB    3.2 GB
-    8B grouped, 32 x 8 x 128              24 units, 0.7 GB    0.8 GB
+    7B, 32 x 32 x 128                     47 units, 5.9 GB    3.2 GB
+    8B grouped, 32 x 8 x 128              12 units, 1.4 GB    0.8 GB
     ====================================  ==================  =======
 
-    A fit takes several times 33 MB beside that, since it sees one unit's :meth:`covariance` at a time. The moments
+    A fit takes several times 133 MB beside that, since it sees one unit's :meth:`covariance` at a time. The moments
     themselves cannot be gathered a few units at a time, unless all texts are run anew for each of them.
 
     Parameters
@@ -41,8 +41,8 @@ class TransformMoments:
         The model's.
     rotary : Rotary
         How its keys turn.
-    unit_channels : int
-        As for :func:`units_of`.
+    grouping : Grouping
+        How channels make units.
     features : TokenFeatures, optional
         What is known of each token beforehand; default: nothing.
     """
@@ -51,11 +51,11 @@ class TransformMoments:
         self,
         shape: KVShape,
         rotary: Rotary,
-        unit_channels: int = UNIT_CHANNELS,
+        grouping: Grouping = JOINT,
         features: TokenFeatures | None = None,
     ) -> None:
-        self.shape, self.rotary, self.unit_channels = shape, rotary, unit_channels
-        self.units = units_of(shape, unit_channels)
+        self.shape, self.rotary, self.grouping = shape, rotary, grouping
+        self.units = units_of(shape, grouping)
         self.num_tokens = 0
         self._shift: torch.Tensor | None = None
         self._sums = torch.zeros(2, shape.num_layers * shape.channels, dtype=torch.float64)
@@ -87,7 +87,7 @@ class TransformMoments:
         self.num_tokens += len(positions)
         self._sums += x.sum(dim=1, dtype=torch.float64)
         for unit, products in zip(self.units, self._products, strict=True):
-            part = columns(x, unit)
+            part = unit.of(x)
             products.addmm_(part.T, part)
 
     def means(self) -> torch.Tensor:
@@ -97,7 +97,7 @@ class TransformMoments:
 
     def covariance(self, unit: Unit) -> torch.Tensor:
         """Of a unit's channels; made anew at each call, so that not all are held at one time."""
-        drift = columns(self._drift(), unit)
+        drift = unit.of(self._drift())
         return self._products[unit.index] / self.num_tokens - torch.outer(drift, drift)
 
     def sigmas(self) -> F64:
@@ -105,15 +105,16 @@ class TransformMoments:
         drift = self._drift()
         variances = torch.empty_like(drift)
         for unit, products in zip(self.units, self._products, strict=True):
-            squares = torch.diagonal(products) / self.num_tokens - columns(drift, unit).square()
-            columns(variances, unit).copy_(squares)
+            squares = torch.diagonal(products) / self.num_tokens - unit.of(drift).square()
+            for half, own in unit.split(squares):
+                variances[half, unit.first_channel : unit.end_channel] = own
         per_layer = variances.reshape(2, self.shape.num_layers, -1).double().mean(dim=2).T
         sigmas: F64 = per_layer.clamp_min(0).sqrt().numpy()
         return sigmas
 
     def sample(self, unit: Unit) -> torch.Tensor:
         """A unit's channels of some tokens without their mean, ``(tokens, channels)``."""
-        return columns(self._sample.tokens(), unit).float() - columns(self._drift(), unit)
+        return unit.of(self._sample.tokens()).float() - unit.of(self._drift())
 
     def sample_ids(self) -> torch.Tensor:
         """Ids of these tokens, and of the one before each, ``(2, tokens)``."""
@@ -123,7 +124,8 @@ class TransformMoments:
         """Of the features of tokens with a unit's channels, ``(features, channels)``."""
         assert self.tokens is not None
         channels = slice(unit.first_channel, unit.end_channel)
-        return self.tokens.covariance_with(int(unit.is_value), channels, columns(self._drift(), unit))
+        drift = self._drift()
+        return torch.cat([self.tokens.covariance_with(h, channels, drift[h, channels]) for h in unit.halves], dim=1)
 
     def _drift(self) -> torch.Tensor:
         """Mean of all tokens beyond the shift, ``(2, layers * channels)``."""
@@ -149,11 +151,6 @@ class _Sample:
         """All of them, along the second axis."""
         self._pieces = [torch.cat(self._pieces, dim=1)]
         return self._pieces[0]
-
-
-def columns(x: torch.Tensor, unit: Unit) -> torch.Tensor:
-    """A unit's channels of ``(2, ..., channels of K or V)``."""
-    return x[int(unit.is_value)][..., unit.first_channel : unit.end_channel]
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:

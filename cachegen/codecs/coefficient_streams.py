@@ -13,7 +13,8 @@ import torch
 
 from cachegen.codecs.streams import read_streams, write_streams
 from cachegen.codecs.token_steps import TokenSteps
-from cachegen.codecs.transform_tables import Span, TransformTables, Unit
+from cachegen.codecs.transform_tables import Span, TransformTables
+from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError
 from cachegen.kernels.base import Backend, CodedStreams, PlacedStream
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.transform_tables import TransformTables, Unit
+from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
 from cachegen.kernels.products import COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE, multiple
 from cachegen.kernels.uniform import SYMBOL_LARGEST
@@ -69,39 +70,37 @@ class Backward:
 
         ``tokens`` are those among the coded ones.
         """
-        parameters, half = self._parameters, int(unit.is_value)
-        first_head, end_head = unit.first_channel // self._head_dim, unit.end_channel // self._head_dim
+        parameters = self._parameters
         rank, count = symbols.shape
-        first = parameters.feature_rows
-        basis = parameters.bases[unit.index][: first + multiple(rank, COEFFICIENT_MULTIPLE)]
+        before = parameters.feature_rows
+        basis = parameters.bases[unit.index][: before + multiple(rank, COEFFICIENT_MULTIPLE)]
         coefficients = basis.new_zeros((multiple(count, TOKEN_MULTIPLE), len(basis)))
         if self._features is not None:
             # the backend multiplies all by the step
             features = self._features[tokens] / self._steps[tokens, None]
             coefficients[:count, : features.shape[1]] = features
-        coefficients[:count, first : first + rank] = symbols.T
-        x = (coefficients @ basis)[:count].float()
-        # (heads, tokens, head_dim)
-        x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
-        if not unit.is_value:
-            x = torch.bmm(x, parameters.inverse_key_roots[first_head:end_head])
-        self._backend.restore(
-            x,
-            first_head,
-            self._steps[tokens],
-            parameters.factors[half],
-            parameters.means[half],
-            None if unit.is_value else self._turns.of(tokens),
-            self._coded[tokens],
-            kv[:, half],
-        )
+        coefficients[:count, before : before + rank] = symbols.T
+        heads = slice(unit.first_channel // self._head_dim, unit.end_channel // self._head_dim)
+        for half, x in unit.split((coefficients @ basis)[:count].float()):
+            # (heads, tokens, head_dim)
+            x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
+            self._backend.restore(
+                x if half else torch.bmm(x, parameters.inverse_key_roots[heads]),
+                heads.start,
+                self._steps[tokens],
+                parameters.factors[half],
+                parameters.means[half],
+                None if half else self._turns.of(tokens),
+                self._coded[tokens],
+                kv[:, half],
+            )
 
 
-def project(x: torch.Tensor, transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:
-    """Coefficients ``(rank, tokens)`` of one unit, as many as are coded at a step of the grid."""
+def project(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:
+    """Coefficients ``(rank, tokens)`` of one unit of :func:`forward`'s, as many as are coded at a step of the grid."""
     rank = int(transform.ranks[place, unit.index])
     basis = torch.from_numpy(transform.bases[unit.index][:rank]).float()
-    return basis @ x[:, unit.first_channel : unit.end_channel].T
+    return basis @ unit.of(x).T
 
 
 def take_off_prediction(
@@ -124,17 +123,18 @@ def take_off_prediction(
     for unit, y, of_features in zip(transform.units, coefficients, projected, strict=True):
         y -= of_features @ features.T
         predictor = torch.from_numpy(codebook.predictors[unit.index]).float()
-        x[int(unit.is_value)][:, unit.first_channel : unit.end_channel] -= features @ predictor
+        for half, predicted in unit.split(features @ predictor):
+            x[half][:, unit.first_channel : unit.end_channel] -= predicted
     return entries
 
 
-def representable(x: torch.Tensor, unit: Unit, y: torch.Tensor, step: float) -> npt.NDArray[np.bool_]:
-    """Which tokens a unit's coefficients describe: no symbol too large, and no more lost than a step an element.
+def representable(x: torch.Tensor, y: torch.Tensor, step: float) -> npt.NDArray[np.bool_]:
+    """Which of a unit's tokens ``(tokens, channels)`` its coefficients ``(rank, tokens)`` describe.
 
-    The first guards the coder's range. The second catches what no calibration text had: a token whose energy lies
-    where the level codes nothing.
+    No symbol is too large, and no more is lost than a step an element. The first guards the coder's range. The second
+    catches what no calibration text had: a token whose energy lies where the level codes nothing.
     """
     in_range = (y.abs() <= step * SYMBOL_LARGEST).all(dim=0)
-    lost = x[:, unit.first_channel : unit.end_channel].square().sum(dim=1) - y.square().sum(dim=0)
-    mask: npt.NDArray[np.bool_] = (in_range & (lost <= unit.channels * step**2)).numpy()
+    lost = x.square().sum(dim=1) - y.square().sum(dim=0)
+    mask: npt.NDArray[np.bool_] = (in_range & (lost <= x.shape[1] * step**2)).numpy()
     return mask

@@ -83,14 +83,15 @@ class TransformCodec:
         finest = every_token.groups[0][0]
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
-            coefficients = [project(x[int(unit.is_value)], transform, unit, finest) for unit in transform.units]
+            coefficients = [project(x, transform, unit, finest) for unit in transform.units]
             entries = None if transform.codebook is None else take_off_prediction(x, coefficients, transform)
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
+            channels = unit.of(x)
             for place, group in every_token.groups:
                 tokens = every_token.order[group]
                 part = y[: transform.ranks[place, unit.index], tokens]
-                exact[tokens] |= ~representable(x[int(unit.is_value)][tokens], unit, part, GRID_STEPS[place])
+                exact[tokens] |= ~representable(channels[tokens], part, GRID_STEPS[place])
         sections = {SECTION_EXACT_TOKENS: write_exact(kv, exact)}
         coded = np.flatnonzero(~exact)
         if len(coded):

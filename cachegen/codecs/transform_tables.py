@@ -12,44 +12,17 @@ import torch
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.codecs.transform_parameters import DecodeParameters, decode_parameters
+from cachegen.codecs.units import JOINT, Grouping, Unit, units_of
 from cachegen.errors import FormatError
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import KVShape
 
-# A unit is as many KV heads, layer after layer, as stay within this many channels.
-UNIT_CHANNELS = 2880
 # Coefficients of one rANS stream, and of one of few tokens at most.
 STREAM_COEFFICIENTS = 512
 MAX_STREAM_COEFFICIENTS = 4096
 
 F32 = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Channels of K or of V that one basis spans: KV heads ``first..end-1``, counted layer-major."""
-
-    index: int
-    is_value: bool
-    first_channel: int
-    end_channel: int
-
-    @property
-    def channels(self) -> int:
-        """Size of the basis."""
-        return self.end_channel - self.first_channel
-
-
-def units_of(shape: KVShape, unit_channels: int = UNIT_CHANNELS) -> tuple[Unit, ...]:
-    """Units of a model, those of K first: as equal as whole heads allow.
-
-    Only an ablation has other ``unit_channels``.
-    """
-    heads = shape.num_layers * shape.num_kv_heads
-    count = -(-heads // max(1, unit_channels // shape.head_dim))
-    edges = [heads * i // count * shape.head_dim for i in range(count + 1)]
-    return tuple(Unit(half * count + i, bool(half), edges[i], edges[i + 1]) for half in range(2) for i in range(count))
 
 
 def stream_coefficients(num_tokens: int) -> int:
@@ -93,8 +66,8 @@ class TransformTables:
         For each step one row, whose channels are the coefficients of all units in order.
     codebook : Codebook, optional
         What a token's identity says of it; default: nothing, and all is coded.
-    unit_channels : int
-        As for :func:`units_of`; a profile's file has no place for another than ``UNIT_CHANNELS``.
+    grouping : Grouping
+        How channels make units; a profile's file has no place for another than ``JOINT`` and ``APART``.
 
     Raises
     ------
@@ -111,7 +84,7 @@ class TransformTables:
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
     codebook: Codebook | None = None
-    unit_channels: int = UNIT_CHANNELS
+    grouping: Grouping = JOINT
     _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
     _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
 
@@ -175,7 +148,7 @@ class TransformTables:
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """Units of the model."""
-        return units_of(self.shape, self.unit_channels)
+        return units_of(self.shape, self.grouping)
 
     @cached_property
     def inverse_key_roots(self) -> torch.Tensor:
