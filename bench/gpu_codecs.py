@@ -10,7 +10,7 @@ import torch
 
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.transform import transform_of
-from cachegen.codecs.transform_tables import Unit
+from cachegen.codecs.units import Unit
 from cachegen.kernels import anchor, triton_anchor, triton_restore, triton_streams, triton_uniform
 from cachegen.kernels.base import Turns
 from cachegen.kernels.triton_streams import DeviceStreams, RowPlan
@@ -102,7 +102,7 @@ class TransformBatch:
     """The ``transform`` codec for consecutive chunks in one cache ``(2, layers, kv_heads, chunks * tokens, head_dim)``.
 
     Every token is coded, with its level's step; a container keeps the first four of a context as they are, and a token
-    may have a step of its own.
+    may have a step of its own. There is no codebook: these caches are random, and have no tokens.
     """
 
     def __init__(self, tables: CodecTables, tokens: int, level: int, device: torch.device) -> None:
@@ -129,7 +129,7 @@ class TransformBatch:
         halves = self._forward(cache)
         coded = []
         for unit in self._transform.units:
-            x = halves[int(unit.is_value)].view(chunks, self._tokens, -1)[:, :, unit.first_channel : unit.end_channel]
+            x = unit.of(halves).view(chunks, self._tokens, -1)
             y = torch.matmul(self._bases[unit.index].float(), x.transpose(1, 2))
             symbols = triton_uniform.quantize(y, self._step)
             coded.append(triton_streams.encode(symbols.flatten(), self._plan(unit, chunks), self._tables))
@@ -142,20 +142,21 @@ class TransformBatch:
         steps = torch.full((cache.shape[3],), self._step, device=self._device)
         block = max(1, BLOCK_CHANNELS // self._dim)
         for unit, streams in zip(self._transform.units, coded, strict=True):
-            half = int(unit.is_value)
             symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables, str).to(torch.bfloat16)
             symbols = symbols.view(chunks, -1, self._tokens).transpose(1, 2)
-            factors = 1 / self._value_scales if half else torch.ones_like(self._value_scales)
             first, end = unit.first_channel // self._dim, unit.end_channel // self._dim
-            for head in range(first, end, block):
-                heads = slice(head, min(head + block, end))
-                columns = slice((head - first) * self._dim, (heads.stop - first) * self._dim)
-                x = torch.matmul(symbols, self._products[unit.index][:, columns]).float()
-                x = x.view(cache.shape[3], -1, self._dim).transpose(0, 1)
-                if not half:
-                    x = torch.bmm(x, self._inverses[heads])
+            for half, basis in unit.split(self._products[unit.index]):
+                factors = 1 / self._value_scales if half else torch.ones_like(self._value_scales)
                 out = cache[half].transpose(1, 2)
-                triton_restore.restore(x, head, steps, factors, self._means[half], None if half else turns, places, out)
+                for head in range(first, end, block):
+                    heads = slice(head, min(head + block, end))
+                    columns = slice((head - first) * self._dim, (heads.stop - first) * self._dim)
+                    x = torch.matmul(symbols, basis[:, columns]).float()
+                    x = x.view(cache.shape[3], -1, self._dim).transpose(0, 1)
+                    if not half:
+                        x = torch.bmm(x, self._inverses[heads])
+                    turned = None if half else turns
+                    triton_restore.restore(x, head, steps, factors, self._means[half], turned, places, out)
 
     def _forward(self, cache: torch.Tensor) -> list[torch.Tensor]:
         """Keys and values ``(tokens, heads * head_dim)``: see ``cachegen.codecs.equal_harm.forward``."""
