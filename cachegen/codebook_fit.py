@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.codebook import NOISE, Codebook
+from cachegen.codecs.codebook import Codebook
+from cachegen.codecs.codebook_search import NOISE
 from cachegen.transform_moments import TransformMoments
 
 # Features of a token and of the one before it: more of them predict more, and take longer to decode.
@@ -52,7 +53,7 @@ class CodebookFit:
         ]
         #: What is predicted of each unit, ``(features, channels)``, as it is stored.
         self.predictors = [
-            torch.linalg.solve(ridge, with_channels).clamp(-_HALF_LARGEST, _HALF_LARGEST).half()
+            torch.linalg.solve(ridge, with_channels).clamp(-_HALF_LARGEST, _HALF_LARGEST).half().contiguous()
             for with_channels in self._with_channels
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,13 @@ def token_features(model: LanguageModel) -> TokenFeatures | None:
     What leaves the first layer says more of the later layers' keys and values than the embedding. None where the
     embedding is no plain table or the layers are in no list.
     """
-    embedding, first_layer = _embedding(model.network), _first_layer(model.network, model.shape.num_layers)
+    embedding, first_layer = _embedding(model.network), _first_layer(model)
     if embedding is None or first_layer is None:
         return None
-    of_embedding = _table(embedding[ids] for ids in _blocks(len(embedding)))
-    behind_first_layer = _table(_alone(model, first_layer, len(embedding)))
+    blocks = _blocks(len(embedding))
+    of_embedding = _table([embedding[block] for block in blocks])
+    seen = [_behind(model, first_layer, block) for block in blocks]
+    behind_first_layer = _table([rows for rows in seen if rows is not None])
     return TokenFeatures(torch.cat([of_embedding, behind_first_layer], dim=1), of_embedding)
 
 
@@ -39,14 +41,6 @@ def _embedding(network: Any) -> torch.Tensor | None:
     return table.detach() if isinstance(table, torch.Tensor) and table.ndim == 2 else None
 
 
-def _first_layer(network: Any, num_layers: int) -> torch.nn.Module | None:
-    """First entry of the list of as many modules as the model has layers."""
-    for module in network.modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers:
-            return module[0]
-    return None
-
-
 class _Seen(Exception):  # noqa: N818  # no error: it ends a run whose later layers nobody needs
     """Carries what left the first layer."""
 
@@ -55,30 +49,38 @@ class _Seen(Exception):  # noqa: N818  # no error: it ends a run whose later lay
         self.hidden = hidden
 
 
-def _alone(model: LanguageModel, first_layer: torch.nn.Module, vocabulary: int) -> Iterator[torch.Tensor]:
-    """What leaves the layer for each token, ``(tokens, dimensions)`` some at a time."""
+def _first_layer(model: LanguageModel) -> torch.nn.Module | None:
+    """First entry of the list of as many modules as the model has layers; of several, of the one that a token meets."""
+    for module in model.network.modules():
+        of_layers = isinstance(module, torch.nn.ModuleList) and len(module) == model.shape.num_layers
+        if of_layers and _behind(model, module[0], slice(0, 1)) is not None:
+            layer: torch.nn.Module = module[0]
+            return layer
+    return None
+
+
+def _behind(model: LanguageModel, layer: torch.nn.Module, tokens: slice) -> torch.Tensor | None:
+    """What leaves a layer for each of some tokens that stands alone, ``(tokens, dimensions)``; None if they miss it."""
 
     def stop(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
         raise _Seen(output if isinstance(output, torch.Tensor) else output[0])
 
-    handle = first_layer.register_forward_hook(stop)
+    handle = layer.register_forward_hook(stop)
+    ids = torch.arange(tokens.start, tokens.stop, device=model.device)
     try:
-        for block in _blocks(vocabulary):
-            ids = torch.arange(block.start, block.stop, device=model.device)
-            try:
-                model.network(ids[:, None], use_cache=False)
-            except _Seen as seen:
-                yield seen.hidden[:, -1]
+        model.network(ids[:, None], use_cache=False)
+    except _Seen as seen:
+        return seen.hidden[:, -1]
     finally:
         handle.remove()
+    return None
 
 
-def _blocks(vocabulary: int) -> Iterator[slice]:
-    for first in range(0, vocabulary, _BLOCK_TOKENS):
-        yield slice(first, min(first + _BLOCK_TOKENS, vocabulary))
+def _blocks(vocabulary: int) -> list[slice]:
+    return [slice(first, min(first + _BLOCK_TOKENS, vocabulary)) for first in range(0, vocabulary, _BLOCK_TOKENS)]
 
 
-def _table(parts: Iterator[torch.Tensor]) -> torch.Tensor:
+def _table(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """Rows of one length, in as few dimensions as are looked at; ``(tokens, dimensions)`` float16."""
     blocks = [torch.nn.functional.normalize(part.float().cpu(), dim=1).half() for part in parts]
     if blocks[0].shape[1] > MAX_DIMENSIONS:

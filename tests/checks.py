@@ -11,6 +11,7 @@ from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.kernels import get_backend
 from cachegen.kv import KVShape, layout_of
 from cachegen.profile_builder import ProfileBuilder
+from cachegen.token_moments import TokenFeatures
 
 IDENTITY = ChunkIdentity(
     model_fingerprint=bytes(range(16)),
@@ -32,11 +33,25 @@ def make_chunk(layers=3, tokens=23, heads=2, dim=5, dtype=torch.bfloat16, seed=0
     return ((drift + 0.5 * torch.randn(shape, generator=rng)) * channel_size).to(dtype)
 
 
+def make_features(entries=40, own=6, previous=4, seed=0):
+    """Features of the tokens of a vocabulary, drawn at random."""
+    rng = torch.Generator().manual_seed(seed)
+    tables = (torch.randn((entries, size), generator=rng).half() for size in (own, previous))
+    return TokenFeatures(*tables)
+
+
+def make_tokens(count, entries=40, seed=0):
+    """Tokens of a vocabulary, drawn at random."""
+    return torch.randint(entries, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
 @cache
 def make_profile(layers=3, heads=2, dim=5, tokens=60):
-    """A profile of chunks like ``make_chunk``'s, from too few tokens to hold every value."""
-    builder = ProfileBuilder(KVShape(layers, heads, dim), IDENTITY.model_fingerprint)
-    builder.add(make_chunk(layers, tokens, heads, dim, seed=1))
+    """A profile of chunks like ``make_chunk``'s, from too few tokens to hold every value; it has a codebook."""
+    builder = ProfileBuilder(KVShape(layers, heads, dim), IDENTITY.model_fingerprint, features=make_features())
+    # the second has the channels of most tests' chunks: nothing of these would be coded with units of more channels
+    for seed in (1, 0):
+        builder.add(make_chunk(layers, tokens, heads, dim, seed=seed), make_tokens(tokens, seed=seed))
     return builder.build()
 
 

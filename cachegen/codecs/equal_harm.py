@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.codebook import Entries, preceding
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
@@ -28,6 +29,10 @@ def forward(
     return keys, (values - means[1]).mul_(scales)
 
 
+# Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
+BLOCK_CHANNELS = 768
+
+
 class Backward:
     """Inverse of ``forward`` for a chunk's coded tokens, a unit's heads at a time, on the backend's device.
 
@@ -40,8 +45,8 @@ class Backward:
         Indices of the tokens in the chunk.
     steps : float64 array, ``(tokens,)``
         Of each of them.
-    features : int8 array, ``(tokens, features)``, optional
-        Of each of them, where the profile has a codebook.
+    entries : integer array, ``(tokens of the chunk,)``, or None
+        Of the codebook, where the profile has one.
     backend : Backend
         Does the last stage.
     """
@@ -52,13 +57,16 @@ class Backward:
         first_token: int,
         coded: npt.NDArray[np.int64],
         steps: npt.NDArray[np.float64],
-        features: npt.NDArray[np.int8] | None,
+        entries: Entries | None,
         backend: Backend,
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
         self._head_dim = transform.shape.head_dim
         self._steps = torch.from_numpy(steps.astype(np.float32)).to(backend.device)
-        self._features = None if features is None else torch.from_numpy(features).to(backend.device)
+        self._entries = None
+        if entries is not None:
+            pair = (entries[coded].astype(np.int64), preceding(entries)[coded])
+            self._entries = [torch.from_numpy(each).to(backend.device) for each in pair]
         self._coded = torch.from_numpy(coded).to(backend.device)
         rotary = transform.rotary
         factors = [rotary.factors(kind, first_token + coded) for kind in range(rotary.kinds)]
@@ -75,25 +83,34 @@ class Backward:
         before = parameters.feature_rows
         basis = parameters.bases[unit.index][: before + multiple(rank, COEFFICIENT_MULTIPLE)]
         coefficients = basis.new_zeros((multiple(count, TOKEN_MULTIPLE), len(basis)))
-        if self._features is not None:
+        if parameters.features is not None and self._entries is not None:
+            features = parameters.features.of(*(each[tokens] for each in self._entries))
             # the backend multiplies all by the step
-            features = self._features[tokens] / self._steps[tokens, None]
-            coefficients[:count, : features.shape[1]] = features
+            coefficients[:count, : features.shape[1]] = features / self._steps[tokens, None]
         coefficients[:count, before : before + rank] = symbols.T
-        heads = slice(unit.first_channel // self._head_dim, unit.end_channel // self._head_dim)
-        for half, x in unit.split((coefficients @ basis)[:count].float()):
-            # (heads, tokens, head_dim)
-            x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
-            self._backend.restore(
-                x if half else torch.bmm(x, parameters.inverse_key_roots[heads]),
-                heads.start,
-                self._steps[tokens],
-                parameters.factors[half],
-                parameters.means[half],
-                None if half else self._turns.of(tokens),
-                self._coded[tokens],
-                kv[:, half],
-            )
+        heads = max(1, BLOCK_CHANNELS // self._head_dim)
+        for half, columns in unit.split(basis):
+            for first in range(0, columns.shape[1], heads * self._head_dim):
+                x = (coefficients @ columns[:, first : first + heads * self._head_dim])[:count].float()
+                self._restore_heads(x, half, (unit.first_channel + first) // self._head_dim, tokens, kv)
+
+    def _restore_heads(self, x: torch.Tensor, half: int, first_head: int, tokens: slice, kv: torch.Tensor) -> None:
+        """Put the keys or values of some heads, ``(tokens, channels)`` in the space of equal harm, in their places."""
+        parameters = self._parameters
+        # (heads, tokens, head_dim)
+        x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
+        if not half:
+            x = torch.bmm(x, parameters.inverse_key_roots[first_head : first_head + len(x)])
+        self._backend.restore(
+            x,
+            first_head,
+            self._steps[tokens],
+            parameters.factors[half],
+            parameters.means[half],
+            None if half else self._turns.of(tokens),
+            self._coded[tokens],
+            kv[:, half],
+        )
 
 
 def project(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:
@@ -104,24 +121,18 @@ def project(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables, un
 
 
 def take_off_prediction(
-    x: tuple[torch.Tensor, torch.Tensor], coefficients: list[torch.Tensor], transform: TransformTables
-) -> npt.NDArray[np.int64]:
-    """Entry of the codebook for each token; what it predicts is taken off in place.
+    x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables
+) -> npt.NDArray[np.int64] | None:
+    """Entry of the codebook for each of :func:`forward`'s tokens, whose prediction is taken off in place.
 
-    Parameters
-    ----------
-    x : pair of tensors
-        From :func:`forward`.
-    coefficients : list of tensors, ``(rank, tokens)``
-        From :func:`project` of each unit.
+    None where the profile has no codebook.
     """
-    codebook = transform.codebook
-    assert codebook is not None
-    projected = [each[: len(y)] for each, y in zip(transform.projected_features, coefficients, strict=True)]
-    entries = codebook.choose(coefficients, projected)
-    features = torch.from_numpy(codebook.features(entries)).float()
-    for unit, y, of_features in zip(transform.units, coefficients, projected, strict=True):
-        y -= of_features @ features.T
+    if (codebook := transform.codebook) is None:
+        return None
+    entries = transform.search.entries([unit.of(x) for unit in transform.units])
+    pair = (torch.from_numpy(each) for each in (entries, preceding(entries)))
+    features = codebook.features_on(torch.device("cpu")).of(*pair)
+    for unit in transform.units:
         predictor = torch.from_numpy(codebook.predictors[unit.index]).float()
         for half, predicted in unit.split(features @ predictor):
             x[half][:, unit.first_channel : unit.end_channel] -= predicted

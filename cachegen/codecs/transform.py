@@ -17,7 +17,7 @@ import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
 from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
-from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
+from cachegen.codecs.equal_harm import BLOCK_CHANNELS, Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.token_steps import TokenSteps, choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform_tables import TransformTables
@@ -36,7 +36,7 @@ SECTION_CODEBOOK_ENTRIES = 15
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
 # tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
-MEMORY = 0.9
+MEMORY = 0.6
 
 
 class TransformCodec:
@@ -83,8 +83,8 @@ class TransformCodec:
         finest = every_token.groups[0][0]
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
+            entries = take_off_prediction(x, transform)
             coefficients = [project(x, transform, unit, finest) for unit in transform.units]
-            entries = None if transform.codebook is None else take_off_prediction(x, coefficients, transform)
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
             channels = unit.of(x)
@@ -132,17 +132,17 @@ class TransformCodec:
             return elements
         with self._errors_in(SECTION_TOKEN_STEPS):
             token_steps = TokenSteps(level, read_offsets(sections[SECTION_TOKEN_STEPS], len(coded)))
-        order = coded[token_steps.order]
-        features = None
+        entries = None
         if transform.codebook is not None:
             with self._errors_in(SECTION_CODEBOOK_ENTRIES):
                 entries = transform.codebook.read_entries(sections[SECTION_CODEBOOK_ENTRIES], layout.num_tokens)
-            features = transform.codebook.features(entries)[order]
         with self._errors_in(SECTION_COEFFICIENTS):
             units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = destination(layout, self._backend.device, out)
-            backward = Backward(transform, first_token, order, token_steps.steps, features, self._backend)
+            backward = Backward(
+                transform, first_token, coded[token_steps.order], token_steps.steps, entries, self._backend
+            )
             self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
@@ -161,7 +161,7 @@ class TransformCodec:
         for unit, streams in zip(transform.units, units, strict=True):
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
             # float32 coefficients and channels of one token
-            token_bytes = torch.float32.itemsize * (feature_rows + len(symbols) + unit.channels)
+            token_bytes = torch.float32.itemsize * (feature_rows + len(symbols) + min(BLOCK_CHANNELS, unit.channels))
             most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
             for place, group in token_steps.groups:
                 rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start

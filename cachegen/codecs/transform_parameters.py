@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from cachegen.codecs.codebook import FeatureTables
 from cachegen.kernels.products import COEFFICIENT_MULTIPLE, multiple, product_dtype
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ class DecodeParameters:
     bases : tuple of tensors
         Of each unit, in the type that the device multiplies fastest: ``feature_rows`` rows of the codebook's predictor,
         then the basis; rows of zeros make either a multiple of ``COEFFICIENT_MULTIPLE``.
+    features : FeatureTables or None
+        Of the codebook, where there is one.
     feature_rows : int
-        0 where there is no codebook.
+        0 where there is none.
     means : float32 tensor, ``(2, heads, head_dim)``
     inverse_key_roots : float32 tensor, ``(heads, head_dim, head_dim)``
     factors : float32 tensor, ``(2, heads)``
@@ -35,6 +38,7 @@ class DecodeParameters:
     """
 
     bases: tuple[torch.Tensor, ...]
+    features: FeatureTables | None
     feature_rows: int
     means: torch.Tensor
     inverse_key_roots: torch.Tensor
@@ -51,13 +55,15 @@ def decode_parameters(transform: TransformTables, device: torch.device) -> Decod
     kinds = np.repeat(transform.rotary.of_layer, per_layer).astype(np.int32)
     dtype = product_dtype(device.type)
     bases = [_padded(torch.from_numpy(basis).to(device).to(dtype)) for basis in transform.bases]
-    feature_rows = 0
+    features, feature_rows = None, 0
     if transform.codebook is not None:
+        features = transform.codebook.features_on(device)
         of_features = [_padded(torch.from_numpy(each).to(device).to(dtype)) for each in transform.codebook.predictors]
         feature_rows = len(of_features[0])
         bases = [torch.cat(pair) for pair in zip(of_features, bases, strict=True)]
     return DecodeParameters(
         tuple(bases),
+        features,
         feature_rows,
         torch.from_numpy(transform.means).reshape(2, -1, head_dim).to(device),
         transform.inverse_key_roots.to(device),

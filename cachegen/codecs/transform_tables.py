@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.codebook import Codebook
+from cachegen.codecs.codebook_search import CodebookSearch
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
 from cachegen.codecs.transform_parameters import DecodeParameters, decode_parameters
 from cachegen.codecs.units import JOINT, Grouping, Unit, units_of
@@ -158,11 +159,10 @@ class TransformTables:
             return torch.from_numpy(np.linalg.inv(self.key_roots.astype(np.float64)).astype(np.float32))
 
     @cached_property
-    def projected_features(self) -> tuple[torch.Tensor, ...]:
-        """Coefficients ``(rank, features)`` of what the codebook's features predict, for each unit."""
+    def search(self) -> CodebookSearch:
+        """Finds entries of the codebook."""
         assert self.codebook is not None
-        pairs = zip(self.bases, self.codebook.predictors, strict=True)
-        return tuple(torch.from_numpy(basis).float() @ torch.from_numpy(of_unit).float().T for basis, of_unit in pairs)
+        return CodebookSearch(self.codebook, self.bases)
 
     def on(self, device: torch.device) -> DecodeParameters:
         """What decoding on a device needs, made on first use and kept."""

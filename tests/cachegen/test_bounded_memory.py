@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from cachegen.codecs import CODECS
 from cachegen.codecs.cachegen import SECTION_ANCHOR_SCALES
-from cachegen.codecs.transform import SECTION_TOKEN_STEPS
+from cachegen.codecs.transform import SECTION_CODEBOOK_ENTRIES, SECTION_TOKEN_STEPS
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.kernels.anchor import num_groups
 from cachegen.kv import MAX_CHUNK_TOKENS
@@ -72,8 +72,9 @@ def claiming_containers():
         if encoding.codec == "cachegen":
             forged[f"{encoding} with scales"] = with_section(forged[f"{encoding}"], SECTION_ANCHOR_SCALES, scales)
         if encoding.codec == "transform":
-            steps = bytes(MAX_CHUNK_TOKENS)
-            forged[f"{encoding} with steps"] = with_section(forged[f"{encoding}"], SECTION_TOKEN_STEPS, steps)
+            steps, entries = bytes(MAX_CHUNK_TOKENS), bytes(2 * MAX_CHUNK_TOKENS)
+            with_steps = with_section(forged[f"{encoding}"], SECTION_TOKEN_STEPS, steps)
+            forged[f"{encoding} with steps"] = with_section(with_steps, SECTION_CODEBOOK_ENTRIES, entries)
         if not CODECS[encoding.codec].uses_tables:
             # 2**33 elements; no profile's shape stands against it
             forged[f"{encoding} of every element"] = with_field(

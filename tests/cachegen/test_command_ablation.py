@@ -53,7 +53,7 @@ def test_file_and_page_have_every_stage_of_the_transform_at_every_level(model_fi
     assert command(model_files, text, "--codec", "transform", *more) == 0
 
     result = json.loads(output.read_text(encoding="utf-8"))
-    stages = [stage.name for stage in stages_of(KVShape(**result["model_info"]["kv_shape"]))]
+    stages = [stage.name for stage in stages_of(KVShape(**result["model_info"]["kv_shape"]), codebook=True)]
     rows = result["ablations"]["transform"]
     assert list(result["ablations"]) == ["transform"]
     assert [(row["variant"], row["level"]) for row in rows] == [

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from checks import IDENTITY, identity_of, make_chunk
+from checks import IDENTITY, identity_of, make_chunk, make_features, make_tokens
 
 from cachegen.benchmark.peak_memory import decode_peak
+from cachegen.codebook_fit import OWN_FEATURES, PREVIOUS_FEATURES
 from cachegen.codecs.base import DECODE_MEMORY
 from cachegen.codecs.cachegen import SECTION_DELTA_STREAMS
 from cachegen.container import unpack
@@ -26,9 +27,12 @@ FINEST = [Encoding(codec, 0 if num_levels else None) for codec, num_levels in CO
 def contexts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("memory")
     kv = make_chunk(SHAPE.num_layers, 1100, SHAPE.num_kv_heads, SHAPE.head_dim, torch.bfloat16)
-    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint)
-    builder.add(kv)
+    # as many features as there can be, since decoding holds those of all tokens
+    features = make_features(800, OWN_FEATURES, PREVIOUS_FEATURES)
+    builder = ProfileBuilder(SHAPE, IDENTITY.model_fingerprint, features=features)
+    builder.add(kv, make_tokens(1100, 800))
     profile = builder.build()
+    assert profile.tables.transform.codebook.num_features == OWN_FEATURES + PREVIOUS_FEATURES
     save_profile(profile, folder / "profile")
     return folder, kv, profile
 

@@ -37,8 +37,12 @@ def reference_twin(codec: Codec) -> Codec:
 REFERENCE_CODECS = {name: reference_twin(codec) for name, codec in CODECS.items()}
 
 
-def check_container(data: bytes, profile: Profile = seeds.PROFILE) -> None:
-    """A container decodes to a finite tensor of its header's layout, or is refused; the same on both backends."""
+def check_container(data: bytes, profile: Profile | None = None) -> None:
+    """A container decodes to a finite tensor of its header's layout, or is refused; the same on both backends.
+
+    Without a profile it is that of the seeds which the header names.
+    """
+    profile = profile or seeds.profile_named_by(data)
     found = outcome(data, profile, CODECS)
     if isinstance(found, torch.Tensor) and found.numel() > REFERENCE_ELEMENTS:
         return
@@ -69,11 +73,13 @@ def check_profile(data: bytes) -> None:
         profile = load_forged(data)
     except CachegenError:
         return
+    transform = profile.tables.transform
+    codebook = not isinstance(transform, str) and transform.codebook is not None
     identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(32), 0, 0)
     for encoding in ENCODINGS:
         if not CODECS[encoding.codec].uses_tables:
             continue
-        stored = unpack(seeds.encode(*seeds.CHUNKS[1], encoding))
+        stored = unpack(seeds.encode(*seeds.CHUNKS[1], encoding, codebook=codebook))
         sections = {key: bytes(body) for key, body in stored.sections.items()}
         check_container(pack(encoding, stored.layout, replace(identity, first_token=2), sections), profile)
         try:

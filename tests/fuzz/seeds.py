@@ -5,16 +5,17 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from checks import IDENTITY
+from checks import IDENTITY, SECTION_TABLE_AT
 
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.manifest import Manifest, ManifestChunk, pack_manifest
 from cachegen.pipeline import encode_chunk
-from cachegen.profile import load_profile
+from cachegen.profile import Profile, load_profile
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
-PROFILE_FILE = GOLDEN / "profile.safetensors"
-PROFILE = load_profile(PROFILE_FILE)
+PROFILE_FILE, CODEBOOK_FILE = GOLDEN / "profile.safetensors", GOLDEN / "profile-codebook.safetensors"
+# of one model: without a codebook and with one
+PROFILE, WITH_CODEBOOK = load_profile(PROFILE_FILE), load_profile(CODEBOOK_FILE)
 # tokens, position of the first one, dtype: no delta, sinks beside coded tokens, a full group, a tail of one
 CHUNKS = ((1, 1536, torch.float32), (6, 2, torch.bfloat16), (10, 0, torch.float16), (21, 20, torch.bfloat16))
 
@@ -29,21 +30,29 @@ def make_kv(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @cache
-def encode(num_tokens: int, first_token: int, dtype: torch.dtype, encoding: Encoding) -> bytes:
-    """One small container."""
-    identity = replace(IDENTITY, profile_hash=PROFILE.hash, first_token=first_token)
-    return encode_chunk(make_kv(num_tokens, dtype), encoding, identity, PROFILE)
+def encode(num_tokens: int, first_token: int, dtype: torch.dtype, encoding: Encoding, *, codebook: bool) -> bytes:
+    """One small container, of the profile with a codebook or of the one without."""
+    profile = WITH_CODEBOOK if codebook else PROFILE
+    identity = replace(IDENTITY, profile_hash=profile.hash, first_token=first_token)
+    return encode_chunk(make_kv(num_tokens, dtype), encoding, identity, profile)
 
 
 def containers() -> list[bytes]:
-    """Containers of every encoding, all of the golden profile."""
-    small = [encode(*chunk, encoding) for encoding in ENCODINGS for chunk in CHUNKS]
+    """Containers of every encoding, those of the transform with either profile."""
+    small = [encode(*chunk, encoding, codebook=False) for encoding in ENCODINGS for chunk in CHUNKS]
+    levels = [encoding for encoding in ENCODINGS if encoding.codec == "transform"]
+    small += [encode(*chunk, encoding, codebook=True) for encoding in levels[::3] for chunk in CHUNKS]
     return [path.read_bytes() for path in sorted(GOLDEN.glob("*.encoded"))] + small
+
+
+def profile_named_by(data: bytes) -> Profile:
+    """The profile whose hash a container's header has; one without a codebook if it has neither."""
+    return WITH_CODEBOOK if WITH_CODEBOOK.hash in data[:SECTION_TABLE_AT] else PROFILE
 
 
 def profiles() -> list[bytes]:
     """Profile files."""
-    return [PROFILE_FILE.read_bytes()]
+    return [PROFILE_FILE.read_bytes(), CODEBOOK_FILE.read_bytes()]
 
 
 def manifests() -> list[bytes]:

@@ -12,10 +12,10 @@ import pytest
 import seeds
 
 from cachegen.codecs import CODECS
-from cachegen.encoding import parse_encoding
 from cachegen.errors import CachegenError, ChecksumError, FormatError
 from cachegen.kernels import get_backend, numba_range, range_coder
 from cachegen.pipeline import decode_chunk
+from cachegen.profile import save_profile
 
 FUZZ = Path(__file__).parent / "fuzz.py"
 RUNS = {"container": 4_000, "profile": 250, "manifest": 10_000}
@@ -53,7 +53,12 @@ def test_a_fixed_number_of_mutations_finds_nothing(kind, tmp_path):
 @pytest.mark.parametrize("data", seeds.containers(), ids=lambda data: f"{len(data)} bytes")
 def test_seeds_hold_what_fuzzing_asks_of_every_input(data):
     properties.check_container(data)
-    decode_chunk(data, seeds.PROFILE)
+    decode_chunk(data, seeds.profile_named_by(data))
+
+
+@pytest.mark.parametrize("data", seeds.profiles(), ids=["without a codebook", "with a codebook"])
+def test_profile_seeds_hold_what_fuzzing_asks_of_every_profile(data):
+    properties.check_profile(data)
 
 
 def test_each_codec_with_a_backend_has_a_twin_on_the_reference():
@@ -71,7 +76,8 @@ def test_mutations_reach_behind_the_checksums():
     stopped = 0
     for data in seeds.containers() * 3:
         try:
-            decode_chunk(mutators.mutate_container(data, 4096, rng, flip), seeds.PROFILE)
+            mutated = mutators.mutate_container(data, 4096, rng, flip)
+            decode_chunk(mutated, seeds.profile_named_by(mutated))
         except ChecksumError:
             stopped += 1
         except CachegenError:
@@ -89,13 +95,20 @@ class Negating:
         return -self._decode(*arguments)
 
 
-@pytest.mark.parametrize("encoding", ["cachegen-1", "cachegen-repo-1", "transform-2"])
-def test_backends_that_disagree_are_noticed(encoding, monkeypatch):
-    codec = parse_encoding(encoding).codec
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("cachegen-1", "cachegen"),
+        ("cachegen-repo-1", "cachegen-repo"),
+        ("transform-2", "transform"),
+        ("codebook-3", "transform"),
+    ],
+)
+def test_backends_that_disagree_are_noticed(name, codec, monkeypatch):
     monkeypatch.setitem(properties.REFERENCE_CODECS, codec, Negating(CODECS[codec]))
 
     with pytest.raises(AssertionError, match="decode to different tensors"):
-        properties.check_container((seeds.GOLDEN / f"{encoding}-t23.encoded").read_bytes())
+        properties.check_container((seeds.GOLDEN / f"{name}-t23.encoded").read_bytes())
 
 
 @pytest.mark.parametrize("verdict", ["sound", "unsound"])
@@ -114,9 +127,11 @@ def test_range_coders_that_disagree_are_noticed(verdict, monkeypatch):
         properties.check_container(data)
 
 
-def test_a_profile_with_another_tensor_and_its_right_hash_gets_past_the_hash():
-    data = bytearray(seeds.PROFILE_FILE.read_bytes())
+@pytest.mark.parametrize("profile", [seeds.PROFILE, seeds.WITH_CODEBOOK], ids=["without a codebook", "with one"])
+def test_a_profile_with_another_tensor_and_its_right_hash_gets_past_the_hash(profile, tmp_path):
+    save_profile(profile, tmp_path / "profile")
+    data = bytearray((tmp_path / "profile").read_bytes())
     data[-1] ^= 1
 
-    assert properties.load_forged(bytes(data)).hash != seeds.PROFILE.hash
+    assert properties.load_forged(bytes(data)).hash != profile.hash
     properties.check_profile(bytes(data))

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from cachegen.container import ChunkIdentity
-from cachegen.encoding import ENCODINGS
+from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.kv import KVShape
 from cachegen.pipeline import decode_chunk, encode_chunk
-from cachegen.profile import load_profile, save_profile
+from cachegen.profile import Profile, load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
+from cachegen.token_moments import TokenFeatures
 
 FOLDER = Path(__file__).parent / "v1"
 SHAPE = KVShape(3, 1, 3)
@@ -20,6 +21,11 @@ FINGERPRINT = bytes(range(16))
 KEY = bytes(range(32, 64))
 # In the middle of the chunk of 23 tokens, the transform's step changes.
 TOKENS_BEHIND = 200
+# Of the transform with a codebook: the finest level, a common one and the coarsest.
+CODEBOOK_LEVELS = (0, 3, 7)
+# Place of the chunk of so many tokens, for the codebook: one coded token, and two sinks beside coded ones.
+CODEBOOK_FIRST_TOKEN = {1: 8, 23: 2}
+VOCABULARY = 40
 
 
 def make_chunk(num_tokens, seed):
@@ -33,26 +39,57 @@ def make_chunk(num_tokens, seed):
     return kv.to(torch.bfloat16)
 
 
-def main():
-    """Write the profile, and for each chunk its containers and what each decodes to, where they are missing."""
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / "profile.safetensors"
+def make_profile():
+    """A profile without a codebook."""
+    builder = ProfileBuilder(SHAPE, FINGERPRINT)
+    builder.add(make_chunk(120, seed=1))
+    return builder.build()
+
+
+def make_codebook_profile():
+    """A profile of a model in whose keys and values a token and the one before it show."""
+    rng = torch.Generator().manual_seed(3)
+    features = TokenFeatures(*(torch.randn((VOCABULARY, size), generator=rng).half() for size in (6, 4)))
+    tokens = torch.randint(VOCABULARY, (1200,), generator=rng)
+    kv = make_chunk(len(tokens), seed=1).float()
+    for table, neighbours in ((features.own, tokens), (features.previous, tokens.roll(1))):
+        shown = table[neighbours].float() @ torch.randn((table.shape[1], kv[:, :, 0].numel()), generator=rng)
+        kv += shown.reshape(-1, 3, 2, 1, 3).permute(1, 2, 0, 3, 4) / 2
+    builder = ProfileBuilder(SHAPE, FINGERPRINT, features=features)
+    builder.add(kv, tokens.tolist())
+    return builder.build()
+
+
+def write_missing(name, num_tokens, encoding, profile, index, first_token):
+    """A container of a chunk and what it decodes to, unless it is there."""
+    encoded = FOLDER / f"{name}-t{num_tokens}.encoded"
+    if encoded.exists():
+        return
+    identity = ChunkIdentity(FINGERPRINT, profile.hash, KEY, index, first_token)
+    data = encode_chunk(make_chunk(num_tokens, seed=2), encoding, identity, profile, TOKENS_BEHIND)
+    decoded = decode_chunk(data, profile).kv
+    encoded.write_bytes(data)
+    encoded.with_suffix(".decoded").write_bytes(decoded.view(torch.uint8).numpy().tobytes())
+
+
+def load_or_make(path, make) -> Profile:
+    """The profile, made where its file is missing."""
     if not path.exists():
-        builder = ProfileBuilder(SHAPE, FINGERPRINT)
-        builder.add(make_chunk(120, seed=1))
-        save_profile(builder.build(), path)
-    profile = load_profile(path)
+        save_profile(make(), path)
+    return load_profile(path)
+
+
+def main():
+    """Write the profiles, and for each chunk its containers and what each decodes to, where they are missing."""
+    FOLDER.mkdir(exist_ok=True)
+    profile = load_or_make(FOLDER / "profile.safetensors", make_profile)
+    with_codebook = load_or_make(FOLDER / "profile-codebook.safetensors", make_codebook_profile)
     for index, num_tokens in enumerate((1, 23)):
-        identity = ChunkIdentity(FINGERPRINT, profile.hash, KEY, index, index)
         for encoding in ENCODINGS:
-            name = f"{encoding}-t{num_tokens}"
-            encoded = FOLDER / f"{name}.encoded"
-            if encoded.exists():
-                continue
-            data = encode_chunk(make_chunk(num_tokens, seed=2), encoding, identity, profile, TOKENS_BEHIND)
-            decoded = decode_chunk(data, profile).kv
-            encoded.write_bytes(data)
-            (FOLDER / f"{name}.decoded").write_bytes(decoded.view(torch.uint8).numpy().tobytes())
+            write_missing(str(encoding), num_tokens, encoding, profile, index, index)
+        for level in CODEBOOK_LEVELS:
+            encoding, first_token = Encoding("transform", level), CODEBOOK_FIRST_TOKEN[num_tokens]
+            write_missing(f"codebook-{level}", num_tokens, encoding, with_codebook, index, first_token)
 
 
 if __name__ == "__main__":
