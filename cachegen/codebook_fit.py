@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.codebook import Codebook
+from cachegen.codecs.codebook import LARGEST_HALF, Codebook
 from cachegen.codecs.codebook_search import NOISE
+from cachegen.head_matrices import diagonal_blocks, times_heads
 from cachegen.transform_moments import TransformMoments
 
 # Features of a token and of the one before it: more of them predict more, and take longer to decode.
@@ -23,7 +24,6 @@ RIDGE_TOKENS = 600.0
 # Features have variance 1 over the calibration texts; one unit of the codebook is a sixteenth.
 FEATURE_UNIT = 1 / 16
 _INT8_LARGEST = 127
-_HALF_LARGEST = 65504.0
 _TINY = 1e-12
 _BLOCK_TOKENS = 16384
 
@@ -49,11 +49,11 @@ class CodebookFit:
         self._covariance = mixed.T @ covariance @ mixed
         ridge = _with_ridge(self._covariance, moments.num_tokens)
         self._with_channels = [
-            mixed.T @ _by_heads(moments.covariance_with_features(unit), weights[unit.index]) for unit in moments.units
+            mixed.T @ times_heads(moments.covariance_with_features(unit), weights[unit.index]) for unit in moments.units
         ]
         #: What is predicted of each unit, ``(features, channels)``, as it is stored.
         self.predictors = [
-            torch.linalg.solve(ridge, with_channels).clamp(-_HALF_LARGEST, _HALF_LARGEST).half().contiguous()
+            torch.linalg.solve(ridge, with_channels).clamp(-LARGEST_HALF, LARGEST_HALF).half().contiguous()
             for with_channels in self._with_channels
         ]
 
@@ -82,9 +82,9 @@ class CodebookFit:
 
     def _tables(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Features of every token, and of every token as the one before, in units of ``FEATURE_UNIT``."""
-        features, (own, previous) = self._tokens.features, self._directions
-        means = self._tokens.means()
-        return _as_int8(features.own, means[: len(own)], own), _as_int8(features.previous, means[len(own) :], previous)
+        features, (of_own, of_previous) = self._tokens.features, self._directions
+        means, size = self._tokens.means(), len(of_own)
+        return _as_int8(features.own, means[:size], of_own), _as_int8(features.previous, means[size:], of_previous)
 
 
 def _as_int8(table: torch.Tensor, means: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ def _as_int8(table: torch.Tensor, means: torch.Tensor, directions: torch.Tensor)
 
 
 def _block_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    result = torch.zeros(len(first) + len(second), first.shape[1] + second.shape[1])
+    result = torch.zeros(len(first) + len(second), first.shape[1] + second.shape[1], dtype=torch.float32)
     result[: len(first), : first.shape[1]] = first
     result[len(first) :, first.shape[1] :] = second
     return result
@@ -111,7 +111,7 @@ def _strongest(
     ridge = torch.linalg.cholesky(_with_ridge(covariance, moments.num_tokens))
     explained = torch.zeros_like(covariance)
     for unit in moments.units:
-        with_channels = _by_heads(moments.covariance_with_features(unit), weights[unit.index])
+        with_channels = times_heads(moments.covariance_with_features(unit), weights[unit.index])
         predictor = torch.cholesky_solve(with_channels, ridge)
         left = _variances(moments.covariance(unit), weights[unit.index])
         left += (predictor * (covariance @ predictor - 2 * with_channels)).sum(dim=0)
@@ -137,17 +137,10 @@ def _directions(covariance: torch.Tensor, explained: torch.Tensor, most: int) ->
 
 def _with_ridge(covariance: torch.Tensor, num_tokens: int) -> torch.Tensor:
     ridge = RIDGE_TOKENS / num_tokens * torch.diagonal(covariance).mean() + _TINY
-    return covariance + ridge * torch.eye(len(covariance))
-
-
-def _by_heads(with_channels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Rows of channels in the space of equal harm: times a symmetric matrix for each head."""
-    parts = with_channels.reshape(len(with_channels), len(weights), -1).transpose(0, 1)
-    return torch.bmm(parts, weights).transpose(0, 1).reshape(with_channels.shape)
+    return covariance + ridge * torch.eye(len(covariance), dtype=torch.float32)
 
 
 def _variances(covariance: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Of a unit's channels in the space of equal harm."""
-    dim = weights.shape[1]
-    blocks = torch.stack([covariance[i : i + dim, i : i + dim] for i in range(0, len(covariance), dim)])
+    blocks = diagonal_blocks(covariance, weights.shape[1])
     return torch.diagonal(weights @ blocks @ weights, dim1=1, dim2=2).flatten()

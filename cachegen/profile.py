@@ -96,6 +96,8 @@ class Profile:
         transform = self.tables.transform
         if not isinstance(transform, str) and transform.shape != self.shape:
             raise FormatError(f"profile's transform is for {transform.shape}, its model has {self.shape}")
+        if not isinstance(transform, str) and transform.grouping not in _GROUPINGS.values():
+            raise FormatError(f"a profile has no place for {transform.grouping}")
         object.__setattr__(self, "hash", self._content_hash())
 
     def _content_hash(self) -> bytes:
@@ -171,8 +173,7 @@ def _constants(schema: int) -> dict[str, object]:
 
 def _header(profile: Profile) -> dict[str, object]:
     shape, transform = profile.shape, profile.tables.transform
-    joint = not isinstance(transform, str) and transform.grouping == JOINT
-    schema = PROFILE_SCHEMA if joint else SCHEMA_APART
+    schema = SCHEMA_APART if isinstance(transform, str) or transform.grouping == APART else PROFILE_SCHEMA
     return {
         "schema": schema,
         "constants": _constants(schema),

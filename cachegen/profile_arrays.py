@@ -12,7 +12,7 @@ from cachegen.codecs.base import CodecTables
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform_tables import TransformTables
-from cachegen.codecs.units import Grouping
+from cachegen.codecs.units import JOINT, Grouping
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
@@ -72,7 +72,7 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
     if isinstance(tables.transform, str):
         return {"refusal": tables.transform}
     header: dict[str, object] = {"max_tokens": tables.transform.rotary.max_tokens}
-    if tables.transform.grouping.joint:
+    if tables.transform.grouping == JOINT:
         header["codebook"] = tables.transform.codebook is not None
     return header
 

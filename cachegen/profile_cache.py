@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cachegen.cache_dir import cache_dir
 from cachegen.errors import FormatError
-from cachegen.profile import PROFILE_SCHEMA, Profile, load_profile
+from cachegen.profile import PROFILE_SCHEMA, SCHEMA_APART, Profile, load_profile
 
 
 def profile_folder() -> Path:
@@ -14,14 +14,18 @@ def profile_folder() -> Path:
 
 def profile_path(model_fingerprint: bytes, *, transform: bool) -> Path:
     """File of a model's profile, with the ``transform`` codec or without; it need not be there."""
-    kind = "-transform" if transform else ""
-    return profile_folder() / f"{model_fingerprint.hex()}-{PROFILE_SCHEMA}{kind}.safetensors"
+    return _path(model_fingerprint, f"{PROFILE_SCHEMA}-transform" if transform else f"{SCHEMA_APART}")
+
+
+def _path(model_fingerprint: bytes, kind: str) -> Path:
+    return profile_folder() / f"{model_fingerprint.hex()}-{kind}.safetensors"
 
 
 def find_profile(model_fingerprint: bytes, profile_hash: bytes) -> Profile | None:
     """The profile of this hash in the cache folder, None where it is not or is damaged."""
-    for transform in (False, True):
-        path = profile_path(model_fingerprint, transform=transform)
+    paths = [profile_path(model_fingerprint, transform=transform) for transform in (False, True)]
+    # an earlier release's, whose chunks still decode
+    for path in (*paths, _path(model_fingerprint, f"{SCHEMA_APART}-transform")):
         if path.is_file():
             try:
                 profile = load_profile(path)

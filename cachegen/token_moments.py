@@ -41,13 +41,18 @@ class TokenMoments:
         self.features = features
         size = features.own.shape[1] + features.previous.shape[1]
         self._num_tokens = 0
-        self._sums = torch.zeros(size)
-        self._products = torch.zeros(size, size)
-        self._with_channels = torch.zeros(2, size, channels)
+        self._shift: torch.Tensor | None = None
+        self._sums = torch.zeros(size, dtype=torch.float32)
+        self._products = torch.zeros(size, size, dtype=torch.float32)
+        self._with_channels = torch.zeros(2, size, channels, dtype=torch.float32)
 
     def add(self, x: torch.Tensor, ids: torch.Tensor) -> None:
         """Count tokens ``(2, tokens, channels)``; the ids begin with that of the token before them."""
         features = torch.cat([self.features.own[ids[1:]], self.features.previous[ids[:-1]]], dim=1).float()
+        if self._shift is None:
+            # near enough to the mean that no difference of large numbers is taken below
+            self._shift = features.mean(dim=0)
+        features -= self._shift
         self._num_tokens += len(features)
         self._sums += features.sum(dim=0)
         self._products.addmm_(features.T, features)
@@ -56,12 +61,17 @@ class TokenMoments:
 
     def means(self) -> torch.Tensor:
         """Of the features, ``(n + m,)``."""
-        return self._sums / self._num_tokens
+        assert self._shift is not None
+        return self._shift + self._drift()
 
     def covariance(self) -> torch.Tensor:
         """Of the features, ``(n + m, n + m)``."""
-        return self._products / self._num_tokens - torch.outer(self.means(), self.means())
+        return self._products / self._num_tokens - torch.outer(self._drift(), self._drift())
 
     def covariance_with(self, half: int, channels: slice, means: torch.Tensor) -> torch.Tensor:
         """Of the features with channels of K (0) or V (1) that have these means, ``(n + m, channels)``."""
-        return self._with_channels[half][:, channels] / self._num_tokens - torch.outer(self.means(), means)
+        return self._with_channels[half][:, channels] / self._num_tokens - torch.outer(self._drift(), means)
+
+    def _drift(self) -> torch.Tensor:
+        """Mean of all tokens beyond the shift."""
+        return self._sums / self._num_tokens

@@ -104,7 +104,7 @@ def run_transform_ablation(
 ) -> list[AblationRow]:
     """Fit every stage of the codec and measure it at every level.
 
-    Memory holds second moments and a sample for each size of group, see ``TransformMoments``: four for most models.
+    Memory holds second moments and a sample for each size of group, see ``TransformMoments``: three to five for most.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def gather_evidence(
                 each.add(piece, first, token_ids)
         step()
     longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
-    sigmas = next(iter(moments.values())).sigmas()
+    sigmas = moments[JOINT].sigmas()
     return Evidence(moments, queries.key_metrics(), measure_sensitivities(model, longest, sigmas, step))
 
 

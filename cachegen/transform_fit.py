@@ -10,6 +10,7 @@ from cachegen.codebook_fit import CodebookFit
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
+from cachegen.head_matrices import diagonal_blocks, times_heads
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.transform_moments import TransformMoments
 
@@ -58,6 +59,9 @@ def fit_transform(
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
     weights = [_weights(moments, unit, roots, value_scales) for unit in moments.units]
     predicted = CodebookFit(moments, weights) if codebook and moments.tokens is not None else None
+    if predicted is not None and predicted.own.shape[1] == 0:
+        # all calibration tokens are the same one
+        predicted = None
     bases, units, kept_energies = [], [], []
     for unit in moments.units:
         covariance = _congruent(moments.covariance(unit), weights[unit.index])
@@ -67,10 +71,9 @@ def fit_transform(
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
         kept = basis[: max(ranks)].half()
-        weighted = torch.bmm(_by_head(moments.sample(unit), len(weights[unit.index])), weights[unit.index])
-        sample = weighted.transpose(1, 2).flatten(0, 1)
+        sample = times_heads(moments.sample(unit), weights[unit.index]).T
         if predicted is not None:
-            sample -= predicted.predicted_sample(unit.index).T
+            sample = sample - predicted.predicted_sample(unit.index).T
         y = kept.float() @ sample
         bases.append(kept.numpy())
         kept_energies.append(energies[: len(kept)].astype(np.float32))
@@ -112,7 +115,7 @@ def _key_roots(moments: TransformMoments, metrics: F32 | None, scales: F64) -> t
     metric = metric.double()
     keys = [unit for unit in moments.units if 0 in unit.halves]
     # a unit's keys stand before its values
-    own = torch.cat([_diagonal_blocks(moments.covariance(unit), dim)[: _heads(unit, dim)] for unit in keys])
+    own = torch.cat([diagonal_blocks(moments.covariance(unit), dim)[: _heads(unit, dim)] for unit in keys])
     own = own.double().reshape(size)
     energy = torch.diagonal(own, dim1=-2, dim2=-1).sum(dim=(1, 2))
     weighted = (metric * own).sum(dim=(1, 2, 3))
@@ -134,18 +137,9 @@ def _weights(moments: TransformMoments, unit: Unit, roots: torch.Tensor, value_s
     return torch.cat([of_half[half] for half in unit.halves])
 
 
-def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """``(tokens, channels)`` as ``(heads, tokens, head_dim)``."""
-    return x.reshape(len(x), heads, -1).transpose(0, 1)
-
-
 def _heads(unit: Unit, dim: int) -> int:
     """Heads of which a unit has the keys, or the values, or both."""
     return (unit.end_channel - unit.first_channel) // dim
-
-
-def _diagonal_blocks(matrix: torch.Tensor, dim: int) -> torch.Tensor:
-    return torch.stack([matrix[i : i + dim, i : i + dim] for i in range(0, len(matrix), dim)])
 
 
 def _congruent(covariance: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from cachegen.codecs.rotary import Rotary
 from cachegen.codecs.transform import SINK_TOKENS
 from cachegen.codecs.units import JOINT, Grouping, Unit, units_of
+from cachegen.errors import InvalidInputError
 from cachegen.kv import KVShape
 from cachegen.token_moments import TokenFeatures, TokenMoments
 
@@ -32,8 +33,9 @@ class TransformMoments:
     8B grouped, 32 x 8 x 128              12 units, 1.4 GB    0.8 GB
     ====================================  ==================  =======
 
-    A fit takes several times 133 MB beside that, since it sees one unit's :meth:`covariance` at a time. The moments
-    themselves cannot be gathered a few units at a time, unless all texts are run anew for each of them.
+    ``TokenMoments`` says what features of tokens take, and a fit holds another 3 kB for each element of a token. Beside
+    that it takes several times 133 MB, since it sees one unit's :meth:`covariance` at a time. The moments themselves
+    cannot be gathered a few units at a time, unless all texts are run anew for each of them.
 
     Parameters
     ----------
@@ -81,7 +83,7 @@ class TransformMoments:
         # bfloat16 has the range, and a sample needs no more precision
         self._sample.add(x.bfloat16())
         if self.tokens is not None:
-            ids = torch.as_tensor(token_ids[positions[0] - 1 : positions[-1] + 1])
+            ids = self._ids(token_ids, positions)
             self.tokens.add(x, ids)
             self._sample_ids.add(torch.stack([ids[1:], ids[:-1]]))
         self.num_tokens += len(positions)
@@ -89,6 +91,17 @@ class TransformMoments:
         for unit, products in zip(self.units, self._products, strict=True):
             part = unit.of(x)
             products.addmm_(part.T, part)
+
+    def _ids(self, token_ids: Sequence[int], positions: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Those of a piece, and of the token before it."""
+        assert self.tokens is not None
+        ids = torch.as_tensor(token_ids[positions[0] - 1 : positions[-1] + 1], dtype=torch.int64)
+        vocabulary = len(self.tokens.features.own)
+        if len(ids) != len(positions) + 1 or int(ids.min()) < 0 or int(ids.max()) >= vocabulary:
+            raise InvalidInputError(
+                f"the context's {len(token_ids)} token ids, below {vocabulary}, must reach to position {positions[-1]}"
+            )
+        return ids
 
     def means(self) -> torch.Tensor:
         """Of un-rotated keys and of values, ``(2, layers * channels)``."""

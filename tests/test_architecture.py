@@ -32,6 +32,7 @@ LAYERS = [
         "stores",
         "token_moments",
         "codebook_fit",
+        "head_matrices",
     },
     {"profile"},
     {"profile_builder", "profile_cache", "kv_file"},

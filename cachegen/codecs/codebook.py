@@ -2,7 +2,7 @@
 
 Much of a token's keys and values, in the first layers nearly all, follows from which token it is and which one stands
 before it. The profile has a vector for every entry of the model's vocabulary; a chunk names one entry for each token,
-16 bits, and codes what is left. The encoder is not told the tokens: it takes the entry that leaves the least to code.
+16 bits or 32, and codes what is left. The encoder is not told the tokens: it finds the entries that explain most.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.rotary import LARGEST_PARAMETER
 from cachegen.errors import FormatError
 
-_LARGEST_HALF = float(np.finfo(np.float16).max)
+LARGEST_HALF = float(np.finfo(np.float16).max)
+# More than any vocabulary has, and than any calibration makes: what a profile claims is looked at for every token.
+_MOST_ENTRIES, _MOST_FEATURES = 1 << 24, 4096
 _MOST_ENTRIES_OF_16_BITS = 1 << 16
 
 I8 = npt.NDArray[np.int8]
@@ -24,6 +27,11 @@ I64 = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.integer[Any]]
 F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
+
+
+def _in_range(energies: F32) -> bool:
+    # written so that NaN fails too
+    return bool(((energies >= 0) & (energies <= LARGEST_PARAMETER)).all())
 
 
 @dataclass(frozen=True)
@@ -74,16 +82,20 @@ class Codebook:
         for name, table in (("own", self.own), ("previous", self.previous)):
             if table.dtype != np.int8 or table.ndim != 2 or len(table) == 0 or len(table) != len(self.own):
                 raise FormatError(f"transform codebook.{name} is {table.dtype} {table.shape}")
+        if len(self.own) > _MOST_ENTRIES or not 1 <= self.own.shape[1] <= self.num_features <= _MOST_FEATURES:
+            raise FormatError(
+                f"transform codebook has {self.own.shape} own and {self.previous.shape} previous features"
+            )
         if len(self.predictors) != len(self.energies):
             raise FormatError(f"transform codebook has {len(self.predictors)} units and {len(self.energies)} energies")
         for index, (predictor, energies) in enumerate(zip(self.predictors, self.energies, strict=True)):
             if predictor.dtype != np.float16 or predictor.ndim != 2 or len(predictor) != self.num_features:
                 raise FormatError(f"transform predictor {index} is {predictor.dtype} {predictor.shape}")
             # written so that NaN fails too
-            if not bool((np.abs(predictor) <= _LARGEST_HALF).all()):
+            if not bool((np.abs(predictor) <= LARGEST_HALF).all()):
                 raise FormatError(f"transform predictor {index} holds a value that is not finite")
-            if energies.dtype != np.float32 or energies.ndim != 1 or not bool((energies >= 0).all()):
-                raise FormatError(f"transform energies {index} are {energies.dtype} {energies.shape} or negative")
+            if energies.dtype != np.float32 or energies.ndim != 1 or not _in_range(energies):
+                raise FormatError(f"transform energies {index} are {energies.dtype} {energies.shape} or out of range")
 
     @property
     def num_features(self) -> int:

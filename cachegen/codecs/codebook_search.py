@@ -1,4 +1,4 @@
-"""Find the codebook's entries for a chunk's tokens: those that leave the least to code.
+"""Find the codebook's entries for a chunk's tokens: those whose own features leave the least to code.
 
 What is left is measured as its coefficients are coded: each divided by its variance, see ``Codebook``. That is done for
 all channels, whatever a level codes of them, so that a chunk has the same entries at all levels.
@@ -16,15 +16,15 @@ from cachegen.codecs.codebook import Codebook
 
 # Variance, in units of the space of equal harm, below which less of it saves no bits; about that of a common step.
 NOISE = 0.1
-# Entries compared with a chunk's tokens at one time: 16 MB for chunks of 512 tokens.
-_BLOCK_ENTRIES = 8192
+# Entries compared with so many tokens at one time: 16 MB.
+_BLOCK_ENTRIES, _BLOCK_TOKENS = 8192, 512
 # Directions in which all entries are compared, and entries of each token that are then compared in all: what a full
 # search finds, in a tenth of the time.
 _TELLING_DIRECTIONS, _CANDIDATES = 48, 8
 
 
 class CodebookSearch:
-    """What the search needs of a profile, about 3 kB for each channel and 200 bytes for each entry.
+    """What the search needs of a profile: 1.5 kB for each channel of keys and of values, 200 bytes for each entry.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class CodebookSearch:
         size = self._own.shape[1]
         #: How far a unit's channels ask for each feature, ``(channels, features)``.
         self._asked = []
-        self._overlap = torch.zeros(size, size, device="cpu")
+        self._overlap = torch.zeros(size, size, dtype=torch.float32, device="cpu")
         for basis, predictor, energies in zip(bases, codebook.predictors, codebook.energies, strict=True):
             rows = torch.from_numpy(basis).float()
             of_features = rows @ torch.from_numpy(predictor[:size]).float().T
@@ -54,12 +54,15 @@ class CodebookSearch:
     def entries(self, units: Sequence[torch.Tensor]) -> npt.NDArray[np.int64]:
         """Entry of each token of a chunk, by its units' channels ``(tokens, channels)`` in the space of equal harm."""
         wanted = torch.stack([x @ asked for x, asked in zip(units, self._asked, strict=True)]).sum(dim=0)
+        return torch.cat([self._best(some) for some in torch.split(wanted, _BLOCK_TOKENS)]).numpy()
+
+    def _best(self, wanted: torch.Tensor) -> torch.Tensor:
+        """Entries of some tokens, given how far they ask for each feature."""
         near = self._nearest(wanted @ self._directions)
         candidates = self._own[near].float()
         scores = (candidates @ wanted[:, :, None])[:, :, 0] - ((candidates @ self._overlap) * candidates).sum(dim=2) / 2
         # argmax finds a place even among NaN, which a chunk of huge elements makes; its tokens will be exact
-        chosen: npt.NDArray[np.int64] = near.gather(1, scores.argmax(dim=1, keepdim=True))[:, 0].numpy()
-        return chosen
+        return near.gather(1, scores.argmax(dim=1, keepdim=True))[:, 0]
 
     def _nearest(self, wanted: torch.Tensor) -> torch.Tensor:
         """Some entries ``(tokens, at most _CANDIDATES)`` that come nearest in the telling directions."""

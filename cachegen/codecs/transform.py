@@ -161,7 +161,9 @@ class TransformCodec:
         for unit, streams in zip(transform.units, units, strict=True):
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
             # float32 coefficients and channels of one token
-            token_bytes = torch.float32.itemsize * (feature_rows + len(symbols) + min(BLOCK_CHANNELS, unit.channels))
+            token_bytes = torch.float32.itemsize * (
+                feature_rows + len(symbols) + min(max(BLOCK_CHANNELS, transform.shape.head_dim), unit.channels)
+            )
             most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
             for place, group in token_steps.groups:
                 rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start

@@ -121,6 +121,8 @@ class TransformTables:
             self._check_codebook(self.codebook)
 
     def _check_codebook(self, codebook: Codebook) -> None:
+        if not self.grouping.joint:
+            raise FormatError("transform has a codebook, and units that hold keys or values alone")
         if len(codebook.predictors) != len(self.units):
             raise FormatError(f"transform has {len(self.units)} units and {len(codebook.predictors)} predictors")
         for unit, basis in zip(self.units, self.bases, strict=True):

@@ -82,8 +82,11 @@ def with_value(array, value):
         ("predictors", lambda units: (units[0], with_value(units[1], -np.inf)), "predictor 1 holds"),
         ("energies", lambda units: (units[0], units[1].astype(np.float64)), "energies 1 are float64"),
         ("energies", lambda units: (units[0][None], units[1]), "energies 0 are"),
-        ("energies", lambda units: (with_value(units[0], -1e-3), units[1]), "energies 0 are .* or negative"),
+        ("energies", lambda units: (with_value(units[0], -1e-3), units[1]), "energies 0 are .* or out of range"),
         ("energies", lambda units: (with_value(units[0], np.nan), units[1]), "energies 0 are"),
+        ("energies", lambda units: (units[0], with_value(units[1], 2.0**41)), "energies 1 are"),
+        ("own", lambda own: own[:, :0], r"\(40, 0\) own and \(40, 4\) previous"),
+        ("previous", lambda previous: np.tile(previous, (1, 1024)), r"\(40, 6\) own and \(40, 4096\) previous"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused_by_name(name, change, message):

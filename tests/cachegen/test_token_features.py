@@ -113,17 +113,37 @@ def test_nothing_stays_in_the_model(family):
     assert torch.equal(model.network(torch.tensor([[5, 6, 7]])).logits, before)
 
 
-def test_nothing_stays_in_a_model_that_fails(monkeypatch):
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("too much"), ValueError("one sequence at a time")])
+def test_a_model_that_refuses_single_tokens_has_no_features_and_nothing_stays_in_it(monkeypatch, error):
     model = tiny_llama()
+    model.network.train()
 
     def fails(*_arguments, **_more):
         assert first_layer_of(model)._forward_hooks
-        raise RuntimeError("out of memory")
+        assert not model.network.training
+        raise error
 
     monkeypatch.setattr(first_layer_of(model).self_attn, "forward", fails)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        features_of(model)
+    if isinstance(error, torch.OutOfMemoryError):
+        with pytest.raises(torch.OutOfMemoryError):
+            features_of(model)
+    else:
+        assert features_of(model) is None
     assert not first_layer_of(model)._forward_hooks
+    assert model.network.training
+
+
+def test_rows_that_hold_no_numbers_say_nothing_and_stay_as_they_are():
+    model = tiny_llama()
+    table = model.network.get_input_embeddings().weight
+    with torch.no_grad():
+        table[7] = torch.nan
+    features = features_of(model)
+
+    assert not features.own[7].any()
+    assert bool(features.own.isfinite().all())
+    assert bool(features.own[8].any())
+    assert bool(table[7].isnan().all())
 
 
 def header_of(profile, path):
