@@ -12,9 +12,11 @@ from cachegen import codebook_fit, transform_moments
 from cachegen.codebook_fit import FEATURE_UNIT, CodebookFit
 from cachegen.codecs.rotary import no_rotary
 from cachegen.codecs.units import APART, JOINT, Grouping
+from cachegen.errors import InvalidInputError
 from cachegen.kv import KVShape
 from cachegen.profile import Profile, load_profile, save_profile
 from cachegen.token_moments import TokenFeatures
+from cachegen.transform_fit import fit_transform
 from cachegen.transform_moments import TransformMoments
 
 SHAPE = KVShape(3, 2, 5)
@@ -187,3 +189,32 @@ def test_a_profile_with_a_codebook_is_saved_and_loaded_with_all_of_it_and_its_ha
     for codebook in others:
         tables = replace(made.tables, transform=replace(made.tables.transform, codebook=codebook))
         assert Profile(made.shape, made.model_fingerprint, tables).hash != made.hash
+
+
+@pytest.mark.parametrize("leaning", [10.0, 100.0])
+def test_features_that_lean_far_to_one_side_are_fitted_all_the_same(leaning):
+    features = make_features()
+    leant = TokenFeatures(*((table.float() + leaning).half() for table in (features.own, features.previous)))
+    tokens = make_tokens(900, seed=1)
+    kv = following(tokens, features)
+    fits = []
+    for known in (features, leant):
+        moments = moments_of(known, (kv, tokens))
+        fits.append(fit_transform(moments))
+
+    plain, far = (fit.codebook.energies[0].sum() for fit in fits)
+    assert far == pytest.approx(plain, rel=0.05)
+
+
+def test_texts_of_one_token_alone_make_no_codebook():
+    tokens = [3] * 200
+    fitted = fit_transform(moments_of(make_features(), (make_chunk(tokens=200, dtype=torch.float32), tokens)))
+    assert fitted.codebook is None
+
+
+@pytest.mark.parametrize(
+    "tokens", [[], [1] * 89, [1] * 89 + [-1], [1] * 89 + [40]], ids=["none", "few", "below", "above"]
+)
+def test_ids_that_do_not_name_the_contexts_tokens_are_refused(tokens):
+    with pytest.raises(InvalidInputError, match="must reach to position 89"):
+        moments_of(make_features(), (make_chunk(tokens=90), tokens))

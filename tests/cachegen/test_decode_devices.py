@@ -36,6 +36,25 @@ def test_the_default_device_changes_neither_bytes_nor_tensor(encoding, request):
     assert torch.equal(decoded, expected)
 
 
+@pytest.fixture
+def another_dtype_by_default():
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("encoding", ON_GPU, ids=str)
+def test_the_default_dtype_changes_no_bytes(encoding, request):
+    kv, fresh = make_chunk(), make_profile.__wrapped__()
+    data = encode_chunk(kv, encoding, identity_of(fresh), fresh)
+    # one that has kept nothing of an earlier call
+    again = make_profile.__wrapped__()
+    request.getfixturevalue("another_dtype_by_default")
+
+    assert encode_chunk(kv, encoding, identity_of(again), again) == data
+    assert torch.equal(decode_chunk(data, again).kv, decode_chunk(data, fresh).kv)
+
+
 @pytest.mark.parametrize("data", [None, "abc", 7, memoryview(bytes(64))[::2]], ids=["None", "str", "int", "strided"])
 def test_what_is_no_buffer_is_refused_by_its_type(data):
     with pytest.raises(InvalidInputError, match=f"contiguous buffer, got .*{type(data).__name__}"):
