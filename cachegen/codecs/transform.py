@@ -157,22 +157,23 @@ class TransformCodec:
         memory: int,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
-        feature_rows = transform.on(self._backend.device).feature_rows
+        parameters = transform.on(self._backend.device)
         for unit, streams in zip(transform.units, units, strict=True):
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
-            # float32 coefficients and channels of one token
-            token_bytes = torch.float32.itemsize * (
-                feature_rows + len(symbols) + min(max(BLOCK_CHANNELS, transform.shape.head_dim), unit.channels)
+            # of one token: coefficients, channels of one product, and these in float32, turned and not
+            channels = min(max(BLOCK_CHANNELS, transform.shape.head_dim), unit.channels)
+            token_bytes = parameters.bases[unit.index].element_size() * (
+                parameters.feature_rows + len(symbols) + channels
             )
+            token_bytes += 2 * torch.float32.itemsize * channels
             most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
-            for place, group in token_steps.groups:
-                rank, count = int(transform.ranks[place, unit.index]), group.stop - group.start
-                # parts of one size
-                size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
-                for first in range(group.start, group.stop, size):
-                    tokens = slice(first, min(first + size, group.stop))
-                    with _float32_products(kv.device):
-                        backward.restore(symbols[:rank, tokens], unit, tokens, kv)
+            # parts of one size; what a token's own step does not code is zero
+            count = len(token_steps.offsets)
+            size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
+            for first in range(0, count, size):
+                tokens = slice(first, min(first + size, count))
+                with _float32_products(kv.device):
+                    backward.restore(symbols[:, tokens], unit, tokens, kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
