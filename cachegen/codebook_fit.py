@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.codebook import LARGEST_HALF, Codebook
+from cachegen.codecs.codebook import Codebook, FeatureTables
 from cachegen.codecs.codebook_search import NOISE
 from cachegen.head_matrices import diagonal_blocks, times_heads
 from cachegen.transform_moments import TransformMoments
@@ -23,7 +23,7 @@ OWN_FEATURES, PREVIOUS_FEATURES = 384, 128
 RIDGE_TOKENS = 600.0
 # Features have variance 1 over the calibration texts; one unit of the codebook is a sixteenth.
 FEATURE_UNIT = 1 / 16
-_INT8_LARGEST = 127
+_INT8_LARGEST, _HALF = 127, torch.finfo(torch.float16)
 _TINY = 1e-12
 _BLOCK_TOKENS = 16384
 
@@ -44,7 +44,7 @@ class CodebookFit:
         self._moments, self._tokens = moments, moments.tokens
         covariance = moments.tokens.covariance()
         self._directions = _strongest(moments, weights, covariance)
-        self.own, self.previous = self._tables()
+        self.tables = self._tables()
         mixed = _block_diagonal(*self._directions) / FEATURE_UNIT
         self._covariance = mixed.T @ covariance @ mixed
         ridge = _with_ridge(self._covariance, moments.num_tokens)
@@ -53,7 +53,7 @@ class CodebookFit:
         ]
         #: What is predicted of each unit, ``(features, channels)``, as it is stored.
         self.predictors = [
-            torch.linalg.solve(ridge, with_channels).clamp(-LARGEST_HALF, LARGEST_HALF).half().contiguous()
+            torch.linalg.solve(ridge, with_channels).clamp(-_HALF.max, _HALF.max).half().contiguous()
             for with_channels in self._with_channels
         ]
 
@@ -66,25 +66,24 @@ class CodebookFit:
 
     def predicted_sample(self, index: int) -> torch.Tensor:
         """Predictions of a unit's channels for the moments' sample, ``(tokens, channels)``."""
-        own, previous = self._moments.sample_ids()
-        features = torch.cat([self.own[own], self.previous[previous]], dim=1).float()
-        predicted: torch.Tensor = features @ self.predictors[index].float()
+        predicted: torch.Tensor = self.tables.of(*self._moments.sample_ids()) @ self.predictors[index].float()
         return predicted
 
     def codebook(self, energies: Sequence[npt.NDArray[np.float32]]) -> Codebook:
         """The codebook; ``energies`` are the variances of each unit's coefficients."""
         return Codebook(
-            self.own.numpy(),
-            self.previous.numpy(),
+            self.tables.own.numpy(),
+            self.tables.previous.numpy(),
             tuple(predictor.numpy() for predictor in self.predictors),
             tuple(energies),
         )
 
-    def _tables(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tables(self) -> FeatureTables:
         """Features of every token, and of every token as the one before, in units of ``FEATURE_UNIT``."""
         features, (of_own, of_previous) = self._tokens.features, self._directions
         means, size = self._tokens.means(), len(of_own)
-        return _as_int8(features.own, means[:size], of_own), _as_int8(features.previous, means[size:], of_previous)
+        own = _as_int8(features.own, means[:size], of_own)
+        return FeatureTables(own, _as_int8(features.previous, means[size:], of_previous))
 
 
 def _as_int8(table: torch.Tensor, means: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:

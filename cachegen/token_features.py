@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from cachegen.token_moments import TokenFeatures
 MAX_DIMENSIONS = 768
 _BLOCK_TOKENS = 4096
 _SEED = 0
+
+_LOG = logging.getLogger("cachegen.calibration")
 
 
 @torch.inference_mode()
@@ -92,7 +95,8 @@ def _behind(model: LanguageModel, layer: torch.nn.Module, tokens: slice) -> torc
         return seen.hidden[:, -1]
     except torch.OutOfMemoryError:
         raise
-    except Exception:  # noqa: BLE001  # whatever a model's own code raises for tokens that it does not take alone
+    except Exception as error:  # noqa: BLE001  # whatever a model's own code raises for tokens that it does not take alone
+        _LOG.warning("%s: no codebook, the model does not run on single tokens: %r", model.name, error)
         return None
     finally:
         handle.remove()

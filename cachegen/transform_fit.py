@@ -59,7 +59,7 @@ def fit_transform(
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
     weights = [_weights(moments, unit, roots, value_scales) for unit in moments.units]
     predicted = CodebookFit(moments, weights) if codebook and moments.tokens is not None else None
-    if predicted is not None and predicted.own.shape[1] == 0:
+    if predicted is not None and predicted.tables.own.shape[1] == 0:
         # all calibration tokens are the same one
         predicted = None
     bases, units, kept_energies = [], [], []

@@ -63,7 +63,9 @@ class TransformMoments:
         self._sums = torch.zeros(2, shape.num_layers * shape.channels, dtype=torch.float64)
         self._products = [torch.zeros(unit.channels, unit.channels) for unit in self.units]
         self.tokens = None if features is None else TokenMoments(features, shape.num_layers * shape.channels)
-        self._sample, self._sample_ids = _Sample(SAMPLE_TOKENS), _Sample(SAMPLE_TOKENS)
+        # bfloat16 has the range, and a sample needs no more precision
+        self._sample = _Sample(SAMPLE_TOKENS, torch.bfloat16)
+        self._sample_ids = _Sample(SAMPLE_TOKENS, torch.int64)
 
     def add(self, kv: torch.Tensor, first_token: int, token_ids: Sequence[int] = ()) -> None:
         """Count a piece of a context, ``(num_layers, 2, tokens, kv_heads, head_dim)``; the sinks are skipped.
@@ -80,8 +82,7 @@ class TransformMoments:
             # near enough to the mean that no difference of large numbers is taken below
             self._shift = x.mean(dim=1, keepdim=True)
         x -= self._shift
-        # bfloat16 has the range, and a sample needs no more precision
-        self._sample.add(x.bfloat16())
+        self._sample.add(x)
         if self.tokens is not None:
             ids = self._ids(token_ids, positions)
             self.tokens.add(x, ids)
@@ -148,13 +149,14 @@ class TransformMoments:
 class _Sample:
     """At most so many tokens, evenly spread over all that were added."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._stride, self._seen = capacity, 1, 0
+    def __init__(self, capacity: int, dtype: torch.dtype) -> None:
+        self._capacity, self._dtype, self._stride, self._seen = capacity, dtype, 1, 0
         self._pieces: list[torch.Tensor] = []
 
     def add(self, x: torch.Tensor) -> None:
         first = -self._seen % self._stride
-        self._pieces.append(x[:, first :: self._stride])
+        # a copy: a view would keep all of x
+        self._pieces.append(x[:, first :: self._stride].to(self._dtype, copy=True))
         self._seen += x.shape[1]
         while sum(piece.shape[1] for piece in self._pieces) > self._capacity:
             self._pieces = [torch.cat(self._pieces, dim=1)[:, ::2].clone()]

@@ -17,7 +17,6 @@ import torch
 from cachegen.codecs.rotary import LARGEST_PARAMETER
 from cachegen.errors import FormatError
 
-LARGEST_HALF = float(np.finfo(np.float16).max)
 # More than any vocabulary has, and than any calibration makes: what a profile claims is looked at for every token.
 _MOST_ENTRIES, _MOST_FEATURES = 1 << 24, 4096
 _MOST_ENTRIES_OF_16_BITS = 1 << 16
@@ -91,8 +90,7 @@ class Codebook:
         for index, (predictor, energies) in enumerate(zip(self.predictors, self.energies, strict=True)):
             if predictor.dtype != np.float16 or predictor.ndim != 2 or len(predictor) != self.num_features:
                 raise FormatError(f"transform predictor {index} is {predictor.dtype} {predictor.shape}")
-            # written so that NaN fails too
-            if not bool((np.abs(predictor) <= LARGEST_HALF).all()):
+            if not bool(np.isfinite(predictor).all()):
                 raise FormatError(f"transform predictor {index} holds a value that is not finite")
             if energies.dtype != np.float32 or energies.ndim != 1 or not _in_range(energies):
                 raise FormatError(f"transform energies {index} are {energies.dtype} {energies.shape} or out of range")

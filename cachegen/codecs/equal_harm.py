@@ -13,6 +13,9 @@ from cachegen.kernels.base import Backend, Turns
 from cachegen.kernels.products import COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE, multiple
 from cachegen.kernels.uniform import SYMBOL_LARGEST
 
+# Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
+BLOCK_CHANNELS = 768
+
 
 def forward(
     kv: torch.Tensor, transform: TransformTables, positions: npt.NDArray[np.int64]
@@ -27,10 +30,6 @@ def forward(
     scales = torch.from_numpy(np.repeat(transform.value_scales, transform.shape.channels))
     values = kv[:, 1].float().transpose(0, 1).reshape(tokens, -1)
     return keys, (values - means[1]).mul_(scales)
-
-
-# Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
-BLOCK_CHANNELS = 768
 
 
 class Backward:
@@ -62,6 +61,7 @@ class Backward:
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
         self._head_dim = transform.shape.head_dim
+        self._block_channels = max(1, BLOCK_CHANNELS // self._head_dim) * self._head_dim
         self._steps = torch.from_numpy(steps.astype(np.float32)).to(backend.device)
         self._entries = None
         if entries is not None:
@@ -72,6 +72,13 @@ class Backward:
         factors = [rotary.factors(kind, first_token + coded) for kind in range(rotary.kinds)]
         cos, sin = (torch.stack(each).to(backend.device) for each in zip(*factors, strict=True))
         self._turns = Turns(cos, sin, self._parameters.partners, self._parameters.kind_of_head)
+
+    def token_bytes(self, unit: Unit, rank: int) -> int:
+        """What restoring takes for each token: coefficients, channels of one product, and these as float32, twice."""
+        parameters = self._parameters
+        channels = min(self._block_channels, unit.channels)
+        in_product = parameters.bases[unit.index].element_size() * (parameters.feature_rows + rank + channels)
+        return in_product + 2 * torch.float32.itemsize * channels
 
     def restore(self, symbols: torch.Tensor, unit: Unit, tokens: slice, kv: torch.Tensor) -> None:
         """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
@@ -88,10 +95,9 @@ class Backward:
             # the backend multiplies all by the step
             coefficients[:count, : features.shape[1]] = features / self._steps[tokens, None]
         coefficients[:count, before : before + rank] = symbols.T
-        heads = max(1, BLOCK_CHANNELS // self._head_dim)
         for half, columns in unit.split(basis):
-            for first in range(0, columns.shape[1], heads * self._head_dim):
-                x = (coefficients @ columns[:, first : first + heads * self._head_dim])[:count].float()
+            for first in range(0, columns.shape[1], self._block_channels):
+                x = (coefficients @ columns[:, first : first + self._block_channels])[:count].float()
                 self._restore_heads(x, half, (unit.first_channel + first) // self._head_dim, tokens, kv)
 
     def _restore_heads(self, x: torch.Tensor, half: int, first_head: int, tokens: slice, kv: torch.Tensor) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
 from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
-from cachegen.codecs.equal_harm import BLOCK_CHANNELS, Backward, forward, project, representable, take_off_prediction
+from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.token_steps import TokenSteps, choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform_tables import TransformTables
@@ -157,16 +157,12 @@ class TransformCodec:
         memory: int,
     ) -> None:
         """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
-        parameters = transform.on(self._backend.device)
         for unit, streams in zip(transform.units, units, strict=True):
             symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
-            # of one token: coefficients, channels of one product, and these in float32, turned and not
-            channels = min(max(BLOCK_CHANNELS, transform.shape.head_dim), unit.channels)
-            token_bytes = parameters.bases[unit.index].element_size() * (
-                parameters.feature_rows + len(symbols) + channels
+            most = (
+                max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, len(symbols)) // TOKEN_MULTIPLE)
+                * TOKEN_MULTIPLE
             )
-            token_bytes += 2 * torch.float32.itemsize * channels
-            most = max(1, (memory - symbols.nbytes) // token_bytes // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
             # parts of one size; what a token's own step does not code is zero
             count = len(token_steps.offsets)
             size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)

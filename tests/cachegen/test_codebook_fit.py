@@ -102,7 +102,7 @@ def test_sampled_tokens_keep_their_ids(monkeypatch):
 
 def test_features_of_the_codebook_have_no_mean_no_correlation_and_one_variance(fitted):
     _, contexts, _, _, fit = fitted
-    for table, part in ((fit.own, slice(1, None)), (fit.previous, slice(None, -1))):
+    for table, part in ((fit.tables.own, slice(1, None)), (fit.tables.previous, slice(None, -1))):
         seen = [table[tokens[SKIPPED - 1 :]][part] for _, tokens in contexts]
         rows = torch.cat(seen).double().numpy() * FEATURE_UNIT
         # each of 40 tokens' features is rounded to a sixteenth
@@ -114,7 +114,8 @@ def test_what_is_left_over_is_what_a_units_covariance_changes_by(fitted):
     features, contexts, moments, weights, fit = fitted
     _, channels = rows_of(features, *contexts)
     stored = [
-        torch.cat([fit.own[tokens[SKIPPED:]], fit.previous[tokens[SKIPPED - 1 : -1]]], dim=1) for _, tokens in contexts
+        torch.cat([fit.tables.own[tokens[SKIPPED:]], fit.tables.previous[tokens[SKIPPED - 1 : -1]]], dim=1)
+        for _, tokens in contexts
     ]
     rows = torch.cat(stored).double().numpy()
     for unit in moments.units:
@@ -129,7 +130,7 @@ def test_what_is_left_over_is_what_a_units_covariance_changes_by(fitted):
 def test_predictions_of_the_sample_are_those_of_its_tokens(fitted):
     _, _, moments, _, fit = fitted
     own, previous = moments.sample_ids()
-    rows = torch.cat([fit.own[own], fit.previous[previous]], dim=1).double()
+    rows = torch.cat([fit.tables.own[own], fit.tables.previous[previous]], dim=1).double()
 
     assert len(rows) == moments.num_tokens
     for unit in moments.units:
@@ -144,9 +145,9 @@ def test_the_direction_that_says_most_is_kept_where_there_is_room_for_one(monkey
     # in all of six features, the third alone shows
     kv += features.own[tokens, 2].float().reshape(1, 1, -1, 1, 1)
     fit = CodebookFit(moments_of(features, (kv, tokens)), [torch.eye(5).expand(12, 5, 5)])
-    correlations = np.corrcoef(torch.cat([fit.own.float(), features.own.float()], dim=1).T.numpy())[0, 1:]
+    correlations = np.corrcoef(torch.cat([fit.tables.own.float(), features.own.float()], dim=1).T.numpy())[0, 1:]
 
-    assert fit.own.shape == (40, 1)
+    assert fit.tables.own.shape == (40, 1)
     assert abs(correlations[2]) > 0.98
     assert np.abs(np.delete(correlations, 2)).max() < 0.5
 
@@ -156,7 +157,7 @@ def test_features_that_repeat_each_other_count_once():
     twice = TokenFeatures(torch.cat([known.own, known.own], dim=1), torch.ones_like(known.previous))
     fit = CodebookFit(moments_of(twice, (make_chunk(tokens=500), tokens)), [torch.eye(5).expand(12, 5, 5)])
 
-    assert fit.own.shape == (40, 6)
+    assert fit.tables.own.shape == (40, 6)
     assert all(bool(predictor.isfinite().all()) for predictor in fit.predictors)
 
 
