@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.token_groups import TokenGroup
 from cachegen.codecs.transform import transform_of
 from cachegen.codecs.units import Unit
 from cachegen.kernels import anchor, triton_anchor, triton_restore, triton_streams, triton_uniform
@@ -102,7 +103,8 @@ class TransformBatch:
     """The ``transform`` codec for consecutive chunks in one cache ``(2, layers, kv_heads, chunks * tokens, head_dim)``.
 
     Every token is coded, with its level's step; a container keeps the first four of a context as they are, and a token
-    may have a step of its own. There is no codebook: these caches are random, and have no tokens.
+    may have a step of its own. There are neither a codebook nor references: these caches are random, and have no
+    tokens.
     """
 
     def __init__(self, tables: CodecTables, tokens: int, level: int, device: torch.device) -> None:
@@ -111,7 +113,8 @@ class TransformBatch:
         self._tokens, self._step, self._device = tokens, GRID_STEPS[place], device
         shape = self._transform.shape
         self._dim, self._heads = shape.head_dim, shape.num_layers * shape.num_kv_heads
-        spans = [self._transform.spans(unit, place, tokens) for unit in self._transform.units]
+        group = TokenGroup(place, place, slice(0, tokens))
+        spans = [self._transform.spans(unit, group) for unit in self._transform.units]
         self._tables = upload_tables([span.tables for of_unit in spans for span in of_unit], device)
         self._stream_units = np.repeat(np.arange(len(spans)), [len(of_unit) for of_unit in spans])
         ranks = self._transform.ranks[place]

@@ -14,11 +14,13 @@ from safetensors.numpy import save
 
 from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.token_references import MODES, TABLE_OFFSETS
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS
-from cachegen.codecs.units import APART, JOINT
+from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS, TransformTables
+from cachegen.codecs.units import APART, JOINT, Grouping
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
+from cachegen.kernels.prediction import PREDICTED_LARGEST
 from cachegen.kernels.tables import PROB_BITS
 from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, SYMBOL_LARGEST, TOKEN_REACH
 from cachegen.kv import KVShape
@@ -26,10 +28,10 @@ from cachegen.profile_arrays import named_arrays, named_tables, read_tables, tra
 from cachegen.strict_json import parse_object, shown
 from cachegen.whole_file import write_whole
 
-# In the former, units have keys and values, and there may be a codebook. A profile whose units are apart, or that has
-# none, is the same file as before there were others, with the same hash.
-PROFILE_SCHEMA, SCHEMA_APART = 4, 3
-_GROUPINGS = {PROFILE_SCHEMA: JOINT, SCHEMA_APART: APART}
+# Grouping of channels and reach of tables that go with each schema. A profile that has what an earlier one could say is
+# the same file as then, with the same hash; so is one that has no transform.
+PROFILE_SCHEMA, SCHEMA_JOINT, SCHEMA_APART = 5, 4, 3
+_TRANSFORMS = {PROFILE_SCHEMA: (JOINT, TABLE_OFFSETS[-1]), SCHEMA_JOINT: (JOINT, 0), SCHEMA_APART: (APART, 0)}
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -54,6 +56,11 @@ _CONSTANTS = {
     "transform_symbol_largest": SYMBOL_LARGEST,
     "transform_sink_tokens": SINK_TOKENS,
     "transform_stream_coefficients": (STREAM_COEFFICIENTS, MAX_STREAM_COEFFICIENTS),
+}
+_REFERENCE_CONSTANTS = {
+    "transform_modes": MODES,
+    "transform_table_offsets": TABLE_OFFSETS,
+    "transform_predicted_largest": PREDICTED_LARGEST,
 }
 
 
@@ -96,8 +103,10 @@ class Profile:
         transform = self.tables.transform
         if not isinstance(transform, str) and transform.shape != self.shape:
             raise FormatError(f"profile's transform is for {transform.shape}, its model has {self.shape}")
-        if not isinstance(transform, str) and transform.grouping not in _GROUPINGS.values():
-            raise FormatError(f"a profile has no place for {transform.grouping}")
+        if not isinstance(transform, str) and _kind(transform) not in _TRANSFORMS.values():
+            raise FormatError(
+                f"a profile has no place for {transform.grouping} and tables {transform.table_reach} away"
+            )
         object.__setattr__(self, "hash", self._content_hash())
 
     def _content_hash(self) -> bytes:
@@ -144,14 +153,14 @@ def _read_profile(path: str | Path) -> tuple[Profile, object]:
     """Profile and the hash that the file states."""
     with safetensors.safe_open(str(path), framework="numpy") as file:
         header = parse_object((file.metadata() or {})[_METADATA_KEY])
-        if header["schema"] not in _GROUPINGS:
+        if header["schema"] not in _TRANSFORMS:
             raise VersionError(
-                f"{path}: profile schema {header['schema']}, this release reads {SCHEMA_APART} and {PROFILE_SCHEMA}"
+                f"{path}: profile schema {header['schema']}, this release reads {SCHEMA_APART} to {PROFILE_SCHEMA}"
             )
         if header["constants"] != json.loads(json.dumps(_constants(header["schema"]))):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         shape = KVShape(**header["shape"])
-        tables = read_tables(file.get_tensor, shape, header["transform"], _GROUPINGS[header["schema"]])
+        tables = read_tables(file.get_tensor, shape, header["transform"], *_TRANSFORMS[header["schema"]])
         names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     _refuse_more(profile, header, names)
@@ -168,12 +177,14 @@ def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> N
 
 
 def _constants(schema: int) -> dict[str, object]:
-    return _CONSTANTS | {"transform_unit_channels": _GROUPINGS[schema].unit_channels}
+    grouping, table_reach = _TRANSFORMS[schema]
+    of_references = _REFERENCE_CONSTANTS if table_reach else {}
+    return _CONSTANTS | of_references | {"transform_unit_channels": grouping.unit_channels}
 
 
 def _header(profile: Profile) -> dict[str, object]:
     shape, transform = profile.shape, profile.tables.transform
-    schema = SCHEMA_APART if isinstance(transform, str) or transform.grouping == APART else PROFILE_SCHEMA
+    schema = SCHEMA_APART if isinstance(transform, str) else _schema_of(transform)
     return {
         "schema": schema,
         "constants": _constants(schema),
@@ -185,3 +196,11 @@ def _header(profile: Profile) -> dict[str, object]:
         },
         "transform": transform_header(profile.tables),
     }
+
+
+def _kind(transform: TransformTables) -> tuple[Grouping, int]:
+    return transform.grouping, transform.table_reach
+
+
+def _schema_of(transform: TransformTables) -> int:
+    return next(schema for schema, kind in _TRANSFORMS.items() if kind == _kind(transform))

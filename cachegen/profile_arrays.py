@@ -78,7 +78,7 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
 
 
 def read_tables(
-    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], grouping: Grouping
+    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], grouping: Grouping, table_reach: int
 ) -> CodecTables:
     """Inverse of ``named_arrays``.
 
@@ -90,9 +90,12 @@ def read_tables(
         As ``transform_header`` made it.
     grouping : Grouping
         How its channels make units.
+    table_reach : int
+        How far the tables of a token may lie from its step.
     """
     deltas = tuple(_read_table(get, f"deltas.{level}") for level in range(len(LEVEL_MULTIPLIERS)))
-    return CodecTables(_read_table(get, "anchors"), deltas, _read_transform(get, shape, transform, grouping))
+    parameters = _read_transform(get, shape, transform, grouping, table_reach)
+    return CodecTables(_read_table(get, "anchors"), deltas, parameters)
 
 
 def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
@@ -100,7 +103,7 @@ def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
 
 
 def _read_transform(
-    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], grouping: Grouping
+    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], grouping: Grouping, table_reach: int
 ) -> TransformTables | str:
     if "refusal" in header:
         return str(header["refusal"])
@@ -112,7 +115,14 @@ def _read_transform(
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
     codebook = _read_codebook(get, len(bases)) if header.get("codebook") else None
     return TransformTables(
-        shape, rotary, bases=bases, tables=tables, codebook=codebook, grouping=grouping, **parameters
+        shape,
+        rotary,
+        bases=bases,
+        tables=tables,
+        codebook=codebook,
+        grouping=grouping,
+        table_reach=table_reach,
+        **parameters,
     )
 
 

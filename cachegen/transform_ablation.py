@@ -56,6 +56,8 @@ class TransformStage:
         queries see of them.
     codebook : bool
         Whether what a token's identity says is taken off first.
+    references : bool
+        Whether tokens are predicted from earlier ones of the chunk.
     token_steps : bool
         Whether steps go by the distance to the context's end.
     """
@@ -66,6 +68,7 @@ class TransformStage:
     sensitivities: bool = False
     key_metric: bool = False
     codebook: bool = False
+    references: bool = False
     token_steps: bool = False
 
 
@@ -93,6 +96,7 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
     stages.append(replace(stages[-1], name="+ KLT across keys and values", grouping=JOINT))
     if codebook:
         stages.append(replace(stages[-1], name="+ codebook of tokens", codebook=True))
+    stages.append(replace(stages[-1], name="+ references to earlier tokens", references=True))
     return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
 
 
@@ -169,6 +173,7 @@ class Evidence:
             self.sensitivities if stage.sensitivities else None,
             decorrelate=stage.decorrelate,
             codebook=stage.codebook,
+            references=stage.references,
         )
 
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codebook_fit import CodebookFit
+from cachegen.codecs.token_references import TABLE_OFFSETS
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
@@ -38,6 +39,7 @@ def fit_transform(
     *,
     decorrelate: bool = True,
     codebook: bool = True,
+    references: bool = True,
 ) -> TransformTables:
     """Parameters of the codec.
 
@@ -53,7 +55,10 @@ def fit_transform(
         Whether coefficients are those of a KLT. Only an ablation codes the channels themselves.
     codebook : bool
         Whether there is one, if the moments have features of tokens. Only an ablation leaves it out.
+    references : bool
+        Whether tokens are predicted from earlier ones, with a choice of tables. Only an ablation does without.
     """
+    table_reach = TABLE_OFFSETS[-1] if references else 0
     scales = _noise_scales(moments.sigmas(), sensitivities)
     roots = _key_roots(moments, key_metrics, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
@@ -62,7 +67,7 @@ def fit_transform(
     if predicted is not None and predicted.tables.own.shape[1] == 0:
         # all calibration tokens are the same one
         predicted = None
-    bases, units, kept_energies = [], [], []
+    bases, units, kept_energies, all_ranks = [], [], [], []
     for unit in moments.units:
         covariance = _congruent(moments.covariance(unit), weights[unit.index])
         if predicted is not None:
@@ -77,9 +82,15 @@ def fit_transform(
         y = kept.float() @ sample
         bases.append(kept.numpy())
         kept_energies.append(energies[: len(kept)].astype(np.float32))
+        # a token's tables may be those of a coarser step than its own
+        counted = [ranks[max(0, place - table_reach)] for place in range(len(GRID_STEPS))]
         units.append(
-            [count_coefficients(y[:rank], energies[:rank], step) for rank, step in zip(ranks, GRID_STEPS, strict=True)]
+            [
+                count_coefficients(y[:rank], energies[:rank], step)
+                for rank, step in zip(counted, GRID_STEPS, strict=True)
+            ]
         )
+        all_ranks.append(ranks)
     return TransformTables(
         moments.shape,
         moments.rotary,
@@ -87,10 +98,11 @@ def fit_transform(
         roots.numpy(),
         value_scales,
         tuple(bases),
-        np.array([[unit.channels for unit in step] for step in zip(*units, strict=True)], dtype=np.int32),
+        np.array(all_ranks, dtype=np.int32).T,
         tuple(join_units(step) for step in zip(*units, strict=True)),
         None if predicted is None else predicted.codebook(kept_energies),
         moments.grouping,
+        table_reach,
     )
 
 

@@ -1,9 +1,9 @@
-"""A chunk's coefficients: for each unit, step and span of coefficients one rANS stream (docs/format.md)."""
+"""A chunk's coefficients: for each unit, group of tokens and span of coefficients one rANS stream (docs/format.md)."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,34 +12,34 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.streams import read_streams, write_streams
-from cachegen.codecs.token_steps import TokenSteps
+from cachegen.codecs.token_groups import TokenGroup, TokenGroups
+from cachegen.codecs.token_references import TokenReferences
 from cachegen.codecs.transform_tables import Span, TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError
 from cachegen.kernels.base import Backend, CodedStreams, PlacedStream
+from cachegen.kernels.prediction import predict
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 
 _U32 = struct.Struct("<I")
 
+F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
+Symbols = npt.NDArray[np.int32]
+
 
 @dataclass(frozen=True)
 class Stream:
-    """What one stream holds: coefficients of a unit, of tokens that share a step."""
+    """What one stream holds: coefficients of a unit, of tokens that are coded together."""
 
     unit: Unit
-    place: int
-    tokens: slice
+    group: TokenGroup
     span: Span
-
-    @property
-    def num_tokens(self) -> int:
-        """Symbols of each coefficient."""
-        return int(self.tokens.stop - self.tokens.start)
 
     @property
     def name(self) -> str:
         """What errors call it."""
-        step = GRID_STEPS[self.place]
+        step = GRID_STEPS[self.group.place]
         return f"unit {self.unit.index}, step {step:.3g}, coefficients {self.span.first}..{self.span.end - 1}"
 
 
@@ -51,7 +51,7 @@ class CodedUnit:
     largest: int
 
     def decode(self, num_tokens: int, backend: Backend, memory: int) -> torch.Tensor:
-        """Symbols ``(rank, num_tokens)`` on the backend's device, tokens in the order of their steps.
+        """Symbols ``(rank, num_tokens)`` on the backend's device, tokens in the order of their groups.
 
         With the result it takes ``memory`` bytes at most, unless one stream takes more.
         """
@@ -62,51 +62,71 @@ class CodedUnit:
         return symbols
 
 
+def quantize_coefficients(y: F32, transform: TransformTables, unit: Unit, places: I64, backend: Backend) -> Symbols:
+    """Symbols of a unit's coefficients ``(rank, coded tokens)``, 0 for those that a token's step does not code.
+
+    ``places`` are those of the tokens' steps in the grid.
+    """
+    symbols = np.zeros(y.shape, dtype=np.int32)
+    for place in np.unique(places):
+        tokens, rank = np.flatnonzero(places == place), int(transform.ranks[place, unit.index])
+        symbols[:rank, tokens] = backend.quantize_uniform(y[:rank, tokens], GRID_STEPS[place])
+    return symbols
+
+
 def write_coefficients(
-    coefficients: list[torch.Tensor],
+    symbols: Sequence[Symbols],
     transform: TransformTables,
-    token_steps: TokenSteps,
-    order: npt.NDArray[np.int64],
+    references: TokenReferences,
+    places: I64,
     backend: Backend,
 ) -> bytes:
     """The section.
 
     Parameters
     ----------
-    coefficients : list of torch.Tensor
-        ``(rank, tokens of the chunk)`` of each unit.
-    order : int64 array
-        The coded tokens in the order of their steps.
+    symbols : sequence of int32 arrays, ``(rank, coded tokens)``
+        Of each unit, tokens as they stand in the chunk; what predicts them is taken off in place.
+    references : TokenReferences
+    places : int64 array, ``(coded tokens,)``
+        Of the tokens' steps in the grid.
     """
-
-    streams = [stream for unit in transform.units for stream in streams_of(unit, transform, token_steps)]
+    groups, own = references.groups(places), np.arange(len(places))
+    for unit, of_unit in zip(transform.units, symbols, strict=True):
+        predictions = references.predictions(unit.index, places, own, transform.ranks[places, unit.index])
+        of_unit[:, predictions.columns[:, 0]] -= predict(of_unit, predictions).astype(np.int32)
+    streams = [
+        stream
+        for unit, of_unit in zip(transform.units, groups, strict=True)
+        for stream in streams_of(unit, transform, of_unit)
+    ]
     bodies = [b""] * len(streams)
 
     def write(which: slice) -> None:
         for i in range(*which.indices(len(streams))):
             stream = streams[i]
-            y = coefficients[stream.unit.index].numpy()[stream.span.first : stream.span.end, order[stream.tokens]]
-            symbols = backend.quantize_uniform(y, GRID_STEPS[stream.place])
-            bodies[i] = write_streams(backend.encode_streams(symbols[None], stream.span.tables))
+            unit, span = stream.unit.index, stream.span
+            part = symbols[unit][span.first : span.end, groups[unit].order[stream.group.tokens]]
+            bodies[i] = write_streams(backend.encode_streams(part[None], span.tables))
 
     # nothing bounds what encoding takes: all streams may be under way at once
     backend.each(write, len(streams), item_bytes=1, memory=len(streams))
     return b"".join(_U32.pack(len(body)) + body for body in bodies)
 
 
-def read_coefficients(body: memoryview, transform: TransformTables, token_steps: TokenSteps) -> list[CodedUnit]:
+def read_coefficients(body: memoryview, transform: TransformTables, groups: Sequence[TokenGroups]) -> list[CodedUnit]:
     """The streams of each unit; FormatError says where the section cannot be what an encoder wrote."""
     units, at = [], 0
-    for unit in transform.units:
+    for unit, of_unit in zip(transform.units, groups, strict=True):
         streams, largest = [], 0
-        for stream in streams_of(unit, transform, token_steps):
+        for stream in streams_of(unit, transform, of_unit):
             if at + _U32.size > len(body) or (size := _U32.unpack_from(body, at)[0]) > len(body) - at - _U32.size:
                 raise FormatError(f"{len(body)} bytes end in the middle of {stream.name}")
             at += _U32.size
             read = partial(_read_stream, body[at : at + size], stream)
             # checked here, and read again when it is decoded: all streams together can be larger than the output
             largest = max(largest, int(np.abs(read().escapes).max(initial=0)))
-            streams.append(PlacedStream(read, stream.span.tables, stream.span.first, stream.tokens, stream.name))
+            streams.append(PlacedStream(read, stream.span.tables, stream.span.first, stream.group.tokens, stream.name))
             at += size
         units.append(CodedUnit(streams, largest))
     if at != len(body):
@@ -116,13 +136,13 @@ def read_coefficients(body: memoryview, transform: TransformTables, token_steps:
 
 def _read_stream(body: memoryview, stream: Stream) -> CodedStreams:
     try:
-        return read_streams(body, stream.num_tokens, stream.span.tables, SYMBOL_LARGEST)
+        return read_streams(body, stream.group.num_tokens, stream.span.tables, SYMBOL_LARGEST)
     except FormatError as error:
         raise FormatError(f"{stream.name}: {error}") from error
 
 
-def streams_of(unit: Unit, transform: TransformTables, token_steps: TokenSteps) -> Iterator[Stream]:
+def streams_of(unit: Unit, transform: TransformTables, groups: TokenGroups) -> Iterator[Stream]:
     """Each stream of a unit in the order in which they are stored."""
-    for place, tokens in token_steps.groups:
-        for span in transform.spans(unit, place, tokens.stop - tokens.start):
-            yield Stream(unit, place, tokens, span)
+    for group in groups.groups:
+        for span in transform.spans(unit, group):
+            yield Stream(unit, group, span)

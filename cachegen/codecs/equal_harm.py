@@ -11,7 +11,7 @@ from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
 from cachegen.kernels.products import COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE, multiple
-from cachegen.kernels.uniform import SYMBOL_LARGEST
+from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 
 # Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
 BLOCK_CHANNELS = 768
@@ -42,8 +42,8 @@ class Backward:
         Position of the chunk's first token.
     coded : int64 array, ``(tokens,)``
         Indices of the tokens in the chunk.
-    steps : float64 array, ``(tokens,)``
-        Of each of them.
+    places : int64 array, ``(tokens,)``
+        Of each of them's step in the grid.
     entries : integer array, ``(tokens of the chunk,)``, or None
         Of the codebook, where the profile has one.
     backend : Backend
@@ -55,14 +55,14 @@ class Backward:
         transform: TransformTables,
         first_token: int,
         coded: npt.NDArray[np.int64],
-        steps: npt.NDArray[np.float64],
+        places: npt.NDArray[np.int64],
         entries: Entries | None,
         backend: Backend,
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
         self._head_dim = transform.shape.head_dim
         self._block_channels = max(1, BLOCK_CHANNELS // self._head_dim) * self._head_dim
-        self._steps = torch.from_numpy(steps.astype(np.float32)).to(backend.device)
+        self._steps = torch.from_numpy(np.asarray(GRID_STEPS, dtype=np.float32)[places]).to(backend.device)
         self._entries = None
         if entries is not None:
             pair = (entries[coded].astype(np.int64), preceding(entries)[coded])
@@ -74,11 +74,11 @@ class Backward:
         self._turns = Turns(cos, sin, self._parameters.partners, self._parameters.kind_of_head)
 
     def token_bytes(self, unit: Unit, rank: int) -> int:
-        """What restoring takes for each token: coefficients, channels of one product, and these as float32, twice."""
+        """What restoring takes for each token: symbols, coefficients, channels of a product, and as float32, twice."""
         parameters = self._parameters
         channels = min(self._block_channels, unit.channels)
         in_product = parameters.bases[unit.index].element_size() * (parameters.feature_rows + rank + channels)
-        return in_product + 2 * torch.float32.itemsize * channels
+        return torch.int32.itemsize * rank + in_product + 2 * torch.float32.itemsize * channels
 
     def restore(self, symbols: torch.Tensor, unit: Unit, tokens: slice, kv: torch.Tensor) -> None:
         """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.

@@ -7,14 +7,11 @@ attention they get in calibration texts, were tried and gained nothing beyond th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 
 from cachegen.errors import FormatError
-from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
+from cachegen.kernels.uniform import TOKEN_REACH
 
 # Steps grow with this power of the distance to the context's end; measured to be about best.
 DISTANCE_POWER = 0.4
@@ -23,40 +20,6 @@ LEVEL_DISTANCE = 768
 _PLACES_PER_OCTAVE = 2
 
 I64 = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class TokenSteps:
-    """Which tokens of a chunk share a step.
-
-    Parameters
-    ----------
-    level : int
-        The chunk's.
-    offsets : int64 array, ``(coded tokens,)``
-        Places in the grid between a token's step and the level's, within ``+-TOKEN_REACH``.
-    """
-
-    level: int
-    offsets: I64
-
-    @cached_property
-    def order(self) -> I64:
-        """Indices of the tokens by step, the finest first, and within a step as they stand in the chunk."""
-        return np.argsort(self.offsets, kind="stable")
-
-    @cached_property
-    def groups(self) -> list[tuple[int, slice]]:
-        """Place in the grid of each step that occurs, and its tokens in ``order``."""
-        found, starts = np.unique(self.offsets[self.order], return_index=True)
-        ends = np.append(starts[1:], len(self.offsets))
-        places = LEVEL_PLACES[self.level] + found
-        return [(int(p), slice(int(a), int(b))) for p, a, b in zip(places, starts, ends, strict=True)]
-
-    @property
-    def steps(self) -> npt.NDArray[np.float64]:
-        """Step of each token in ``order``."""
-        return np.asarray(GRID_STEPS)[LEVEL_PLACES[self.level] + self.offsets[self.order]]
 
 
 def choose_offsets(num_tokens: int, tokens_behind: int | None) -> I64:

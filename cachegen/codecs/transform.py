@@ -16,22 +16,27 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
-from cachegen.codecs.coefficient_streams import CodedUnit, read_coefficients, write_coefficients
+from cachegen.codecs.coefficient_streams import quantize_coefficients, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
-from cachegen.codecs.token_steps import TokenSteps, choose_offsets, read_offsets, write_offsets
+from cachegen.codecs.reference_search import choose_references
+from cachegen.codecs.token_groups import TokenGroups
+from cachegen.codecs.token_references import no_references, read_references, write_references
+from cachegen.codecs.token_steps import choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform_tables import TransformTables
+from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
 from cachegen.kernels.products import TOKEN_MULTIPLE, multiple
-from cachegen.kernels.uniform import GRID_STEPS
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
 from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
 SECTION_COEFFICIENTS = 9
 SECTION_TOKEN_STEPS = 14
 SECTION_CODEBOOK_ENTRIES = 15
+SECTION_REFERENCES = 16
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
@@ -53,6 +58,7 @@ class TransformCodec:
         SECTION_EXACT_TOKENS: "exact tokens",
         SECTION_TOKEN_STEPS: "steps of tokens",
         SECTION_CODEBOOK_ENTRIES: "codebook entries",
+        SECTION_REFERENCES: "references of tokens",
         SECTION_COEFFICIENTS: "coefficient streams",
     }
     uses_tables = True
@@ -78,29 +84,35 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         offsets = choose_offsets(kv.shape[2], tokens_behind)
-        every_token = TokenSteps(level, offsets)
-        # a rank is largest at the finest step
-        finest = every_token.groups[0][0]
+        places = LEVEL_PLACES[level] + offsets
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
             entries = take_off_prediction(x, transform)
-            coefficients = [project(x, transform, unit, finest) for unit in transform.units]
+            # a rank is largest at the finest step
+            coefficients = [project(x, transform, unit, int(places.min())) for unit in transform.units]
         exact = positions < SINK_TOKENS
         for unit, y in zip(transform.units, coefficients, strict=True):
             channels = unit.of(x)
-            for place, group in every_token.groups:
-                tokens = every_token.order[group]
+            for place in np.unique(places):
+                tokens = np.flatnonzero(places == place)
                 part = y[: transform.ranks[place, unit.index], tokens]
                 exact[tokens] |= ~representable(channels[tokens], part, GRID_STEPS[place])
         sections = {SECTION_EXACT_TOKENS: write_exact(kv, exact)}
         coded = np.flatnonzero(~exact)
         if len(coded):
-            token_steps = TokenSteps(level, offsets[coded])
-            sections[SECTION_TOKEN_STEPS] = write_offsets(token_steps.offsets)
+            sections[SECTION_TOKEN_STEPS] = write_offsets(offsets[coded])
             if transform.codebook is not None and entries is not None:
                 sections[SECTION_CODEBOOK_ENTRIES] = transform.codebook.write_entries(entries)
+            symbols = [
+                quantize_coefficients(y[:, coded].numpy(), transform, unit, places[coded], self._backend)
+                for unit, y in zip(transform.units, coefficients, strict=True)
+            ]
+            references = no_references(len(symbols), len(coded))
+            if transform.table_reach:
+                references = choose_references(symbols, transform, places[coded])
+                sections[SECTION_REFERENCES] = write_references(references, kv.shape[2])
             sections[SECTION_COEFFICIENTS] = write_coefficients(
-                coefficients, transform, token_steps, coded[token_steps.order], self._backend
+                symbols, transform, references, places[coded], self._backend
             )
         return sections
 
@@ -131,45 +143,53 @@ class TransformCodec:
         if not len(coded):
             return elements
         with self._errors_in(SECTION_TOKEN_STEPS):
-            token_steps = TokenSteps(level, read_offsets(sections[SECTION_TOKEN_STEPS], len(coded)))
-        entries = None
+            places = LEVEL_PLACES[level] + read_offsets(sections[SECTION_TOKEN_STEPS], len(coded))
+        entries, references = None, no_references(len(transform.units), len(coded))
         if transform.codebook is not None:
             with self._errors_in(SECTION_CODEBOOK_ENTRIES):
                 entries = transform.codebook.read_entries(sections[SECTION_CODEBOOK_ENTRIES], layout.num_tokens)
+        if transform.table_reach:
+            with self._errors_in(SECTION_REFERENCES):
+                references = read_references(
+                    sections[SECTION_REFERENCES], layout.num_tokens, len(transform.units), places, len(GRID_STEPS)
+                )
+        groups = references.groups(places)
         with self._errors_in(SECTION_COEFFICIENTS):
-            units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, token_steps)
+            units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, groups)
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = destination(layout, self._backend.device, out)
-            backward = Backward(
-                transform, first_token, coded[token_steps.order], token_steps.steps, entries, self._backend
-            )
-            self._restore(units, transform, backward, token_steps, kv, int(kv.nbytes * MEMORY) - elements.nbytes)
+            backward = Backward(transform, first_token, coded, places, entries, self._backend)
+            memory = int(kv.nbytes * MEMORY) - elements.nbytes
+            for unit, streams, own in zip(transform.units, units, groups, strict=True):
+                symbols = streams.decode(len(coded), self._backend, memory)
+                predictions = references.predictions(
+                    unit.index, places, own.columns, transform.ranks[places, unit.index]
+                )
+                self._backend.add_predictions(symbols, predictions)
+                self._restore(symbols, unit, own, backward, kv, memory)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
     def _restore(
         self,
-        units: list[CodedUnit],
-        transform: TransformTables,
+        symbols: torch.Tensor,
+        unit: Unit,
+        groups: TokenGroups,
         backward: Backward,
-        token_steps: TokenSteps,
         kv: torch.Tensor,
         memory: int,
     ) -> None:
-        """Fill in the coded tokens of a chunk tensor, unit by unit and some tokens at a time."""
-        for unit, streams in zip(transform.units, units, strict=True):
-            symbols = streams.decode(len(token_steps.offsets), self._backend, memory)
-            most = (
-                max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, len(symbols)) // TOKEN_MULTIPLE)
-                * TOKEN_MULTIPLE
-            )
-            # parts of one size; what a token's own step does not code is zero
-            count = len(token_steps.offsets)
-            size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
-            for first in range(0, count, size):
-                tokens = slice(first, min(first + size, count))
-                with _float32_products(kv.device):
-                    backward.restore(symbols[:, tokens], unit, tokens, kv)
+        """Fill in a unit of the coded tokens of a chunk tensor, some tokens at a time."""
+        rank, count = symbols.shape
+        most = max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, rank) // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
+        columns = torch.from_numpy(groups.columns).to(symbols.device)
+        # parts of one size
+        size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
+        for first in range(0, count, size):
+            tokens = slice(first, min(first + size, count))
+            with _float32_products(kv.device):
+                # what a token's own step does not code is zero
+                backward.restore(symbols[:, columns[tokens]], unit, tokens, kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
@@ -182,7 +202,8 @@ class TransformCodec:
 def _sections_of(transform: TransformTables) -> tuple[int, ...]:
     """Sections of a chunk that has coded tokens."""
     entries = () if transform.codebook is None else (SECTION_CODEBOOK_ENTRIES,)
-    return (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, *entries, SECTION_COEFFICIENTS)
+    references = (SECTION_REFERENCES,) if transform.table_reach else ()
+    return (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, *entries, *references, SECTION_COEFFICIENTS)
 
 
 def _float32_products(device: torch.device) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ import torch
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.codebook_search import CodebookSearch
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
+from cachegen.codecs.token_groups import TokenGroup
 from cachegen.codecs.transform_parameters import DecodeParameters, decode_parameters
 from cachegen.codecs.units import JOINT, Grouping, Unit, units_of
 from cachegen.errors import FormatError
@@ -64,11 +65,15 @@ class TransformTables:
     ranks : int32 array, ``(steps, units)``
         Coefficients that are coded at each step of the grid; those behind are dead.
     tables : tuple of FrequencyTables
-        For each step one row, whose channels are the coefficients of all units in order.
+        For each step one row, whose channels are the coefficients of all units in order: as many of each as are coded
+        at the step ``table_reach`` places before, or the finest.
     codebook : Codebook, optional
         What a token's identity says of it; default: nothing, and all is coded.
     grouping : Grouping
         How channels make units; a profile's file has no place for another than ``JOINT`` and ``APART``.
+    table_reach : int
+        Places of the grid by which the tables that code a token may lie before or behind its step; 0 where tokens are
+        not predicted from earlier ones either.
 
     Raises
     ------
@@ -86,7 +91,8 @@ class TransformTables:
     tables: tuple[FrequencyTables, ...]
     codebook: Codebook | None = None
     grouping: Grouping = JOINT
-    _slices: dict[tuple[int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
+    table_reach: int = 0
+    _slices: dict[tuple[int, int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
     _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,9 +120,9 @@ class TransformTables:
             if not bool((np.abs(basis) <= 1.01).all()):
                 raise FormatError(f"transform basis {unit.index} is not orthonormal")
         for place, table in enumerate(self.tables):
-            total = int(self.ranks[place].sum())
-            if table.first.shape != (1, total):
-                raise FormatError(f"transform table {place} is {table.first.shape}, ranks {self.ranks[place]}")
+            ranks = self.table_ranks(place)
+            if table.first.shape != (1, int(ranks.sum())):
+                raise FormatError(f"transform table {place} is {table.first.shape}, ranks {ranks}")
         if self.codebook is not None:
             self._check_codebook(self.codebook)
 
@@ -172,18 +178,24 @@ class TransformTables:
             self._parameters[device] = decode_parameters(self, device)
         return self._parameters[device]
 
-    def spans(self, unit: Unit, place: int, num_tokens: int) -> list[Span]:
-        """Streams that hold a unit's coefficients of so many tokens at a step of the grid."""
-        size = stream_coefficients(num_tokens)
-        key = (unit.index, place, size)
+    def table_ranks(self, place: int) -> npt.NDArray[np.int32]:
+        """Coefficients of each unit for which a step of the grid has tables."""
+        ranks: npt.NDArray[np.int32] = self.ranks[max(0, place - self.table_reach)]
+        return ranks
+
+    def spans(self, unit: Unit, group: TokenGroup) -> list[Span]:
+        """Streams that hold a unit's coefficients of a group of tokens."""
+        size = stream_coefficients(group.num_tokens)
+        key = (unit.index, group.place, group.table_place, size)
         if key not in self._slices:
-            rank = int(self.ranks[place, unit.index])
-            before = int(self.ranks[place, : unit.index].sum())
+            rank = int(self.ranks[group.place, unit.index])
             edges = [(first, min(first + size, rank)) for first in range(0, rank, size)]
-            self._slices[key] = [Span(a, b, self._table_slice(place, before + a, before + b)) for a, b in edges]
+            self._slices[key] = [Span(a, b, self.tables_of(unit, group.table_place, a, b)) for a, b in edges]
         return self._slices[key]
 
-    def _table_slice(self, place: int, first: int, end: int) -> FrequencyTables:
-        table = self.tables[place]
-        runs = table.frequencies[table.starts[first] : table.starts[end]]
-        return FrequencyTables(table.first[:, first:end], table.count[:, first:end], runs)
+    def tables_of(self, unit: Unit, place: int, first: int, end: int) -> FrequencyTables:
+        """Tables of a unit's coefficients ``first..end-1`` at a step of the grid."""
+        table, before = self.tables[place], int(self.table_ranks(place)[: unit.index].sum())
+        runs = table.frequencies[table.starts[before + first] : table.starts[before + end]]
+        own = slice(before + first, before + end)
+        return FrequencyTables(table.first[:, own], table.count[:, own], runs)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.kernels.prediction import Predictions
 from cachegen.kernels.tables import FrequencyTables
 
 F32 = npt.NDArray[np.float32]
@@ -152,6 +153,13 @@ class Backend(Protocol):
 
         It takes ``memory`` bytes at most, unless one stream takes more. FormatError names the first stream, or any of
         those at work at the same time, that is not sound.
+        """
+        ...
+
+    def add_predictions(self, symbols: torch.Tensor, predictions: Predictions) -> None:
+        """Make symbols of residuals ``(coefficients, tokens)`` int16 or int32, in place.
+
+        See ``cachegen.kernels.prediction``.
         """
         ...
 

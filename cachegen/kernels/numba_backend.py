@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.kernels import anchor, cast, numba_quantize, numba_rans, numba_restore, numba_uniform
+from cachegen.kernels import anchor, cast, numba_prediction, numba_quantize, numba_rans, numba_restore, numba_uniform
 from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
+from cachegen.kernels.prediction import Predictions
 from cachegen.kernels.scales import round_up_scales, scale_values
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.workers import map_in_threads
@@ -106,6 +107,10 @@ class NumbaBackend:
         del memory
         into = symbols.numpy()
         map_in_threads(lambda stream: numba_rans.decode_placed(stream, into), streams)
+
+    def add_predictions(self, symbols: torch.Tensor, predictions: Predictions) -> None:
+        """See ``Backend``."""
+        numba_prediction.add_predictions(symbols.numpy(), predictions)
 
     def restore(
         self,

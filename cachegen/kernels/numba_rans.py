@@ -19,8 +19,10 @@ _SLOT_MASK = np.uint32(PROB_SUM - 1)
 _STATE_SHIFT = np.uint32(PROB_BITS)
 _FULL_SHIFT = np.uint32(32 - PROB_BITS)
 _WORD_BITS = np.uint32(16)
-_FREQUENCY_SHIFT = np.uint32(12)
-_INDEX_SHIFT = np.uint32(24)
+# Slots that share one entry of the table that a search begins with.
+_NEARBY_BITS = 4
+_NEARBY = 1 << _NEARBY_BITS
+_NEARBY_SHIFT = np.uint32(_NEARBY_BITS)
 _NO_WORDS = np.zeros(1, dtype=np.uint16)
 
 
@@ -162,18 +164,16 @@ def _encode_kernel(
 
 
 @kernel
-def _load_slots(first: int, run: Array, slots: Array) -> None:
-    """For each slot its index, the index's frequency and the slot's offset within it, packed in 32 bits."""
-    slot = 0
-    for i in range(len(run)):
-        f = np.uint32(run[i])
-        head = (np.uint32(first + i) << _INDEX_SHIFT) | (f << _FREQUENCY_SHIFT)
-        for offset in range(run[i]):
-            slots[slot + offset] = head | np.uint32(offset)
-        slot += run[i]
-    head = (np.uint32(ESCAPE) << _INDEX_SHIFT) | (np.uint32(PROB_SUM - slot) << _FREQUENCY_SHIFT)
-    for offset in range(PROB_SUM - slot):
-        slots[slot + offset] = head | np.uint32(offset)
+def _load_search(run: Array, bounds: Array, nearby: Array) -> None:
+    """Where the slots of each index of a run begin, then the escape's, and of every so-manieth slot whose it is."""
+    begin = 0
+    for index in range(len(run) + 1):
+        end = begin + run[index] if index < len(run) else PROB_SUM
+        bounds[index] = np.uint32(begin)
+        for at in range((begin + _NEARBY - 1) >> _NEARBY_BITS, (end + _NEARBY - 1) >> _NEARBY_BITS):
+            nearby[at] = index
+        begin = end
+    bounds[len(run) + 1] = np.uint32(PROB_SUM)
 
 
 @kernel
@@ -200,29 +200,34 @@ def _decode_kernel(
     channels = first.shape[1]
     lane_mask = states.shape[1] - 1
     last_word = len(words) - 1
-    slots = np.empty(PROB_SUM, dtype=np.uint32)
+    bounds = np.empty(ALPHABET + 1, dtype=np.uint32)
+    nearby = np.empty(PROB_SUM >> _NEARBY_BITS, dtype=np.uint8)
     for row in range(first_row, end_row):
         state = states[row].copy()
         word_at, word_end = word_starts[row], word_starts[row + 1]
         escape_at, escape_end = escape_starts[row], escape_starts[row + 1]
         for channel in range(channels):
             table = row * channels + channel
-            _load_slots(first[row, channel], frequencies[starts[table] : starts[table + 1]], slots)
+            run = frequencies[starts[table] : starts[table + 1]]
+            _load_search(run, bounds, nearby)
+            escape, offset = len(run), np.int32(first[row, channel]) - VALUE_OFFSET
             at = (table - first_row * channels) * stride
             out = into[at : at + num_tokens]
             for token in range(num_tokens):
                 lane = (channel * num_tokens + token) & lane_mask
                 x = state[lane]
-                entry = slots[x & _SLOT_MASK]
-                f = (entry >> _FREQUENCY_SHIFT) & _SLOT_MASK
-                x = f * (x >> _STATE_SHIFT) + (entry & _SLOT_MASK)
+                slot = x & _SLOT_MASK
+                index = np.int64(nearby[slot >> _NEARBY_SHIFT])
+                while bounds[index + 1] <= slot:
+                    index += 1
+                begin = bounds[index]
+                x = (bounds[index + 1] - begin) * (x >> _STATE_SHIFT) + (slot - begin)
                 word = np.uint32(words[min(word_at, last_word)])
                 hungry = x < _LOW
                 state[lane] = (x << _WORD_BITS) | word if hungry else x
                 word_at += hungry
-                index = np.int32(entry >> _INDEX_SHIFT)
-                if index != ESCAPE:
-                    out[token] = index - VALUE_OFFSET
+                if index != escape:
+                    out[token] = index + offset
                 else:
                     if escape_at < escape_end:
                         out[token] = escapes[escape_at]

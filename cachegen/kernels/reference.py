@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 
 from cachegen.errors import FormatError
-from cachegen.kernels import anchor, rans, uniform
+from cachegen.kernels import anchor, prediction, rans, uniform
 from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
+from cachegen.kernels.prediction import Predictions
 from cachegen.kernels.scales import round_up_scales
 from cachegen.kernels.tables import ALPHABET, ESCAPE, VALUE_OFFSET, FrequencyTables
 from cachegen.kernels.workers import work_in_slices
@@ -73,6 +74,10 @@ class ReferenceBackend:
                 into[...] = rans.decode_streams(stream.read(), into.shape[1], stream.tables, slice(0, 1))[0]
             except FormatError as error:
                 raise FormatError(f"{stream.name}: {error}") from error
+
+    def add_predictions(self, symbols: torch.Tensor, predictions: Predictions) -> None:
+        """See ``Backend``."""
+        prediction.add_predictions(symbols.numpy(), predictions)
 
     def restore(
         self,

@@ -9,8 +9,17 @@ import numpy.typing as npt
 import torch
 
 from cachegen.errors import InvalidInputError
-from cachegen.kernels import anchor, triton_anchor, triton_histogram, triton_restore, triton_streams, triton_uniform
+from cachegen.kernels import (
+    anchor,
+    triton_anchor,
+    triton_histogram,
+    triton_prediction,
+    triton_restore,
+    triton_streams,
+    triton_uniform,
+)
 from cachegen.kernels.base import F32, CodedStreams, PlacedStream, Quantized, Symbols, Turns
+from cachegen.kernels.prediction import Predictions
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.triton_jit import INTERPRETED
 from cachegen.kernels.triton_tables import upload_tables
@@ -111,6 +120,11 @@ class TritonBackend:
         plan = triton_streams.plan_rows(uploaded, np.arange(len(streams)), counts, lanes)
         on_device = triton_streams.upload_streams(coded, self.device)
         return triton_streams.decode(on_device, plan, uploaded, lambda row: streams[row].name)
+
+    def add_predictions(self, symbols: torch.Tensor, predictions: Predictions) -> None:
+        """See ``Backend``."""
+        parts = (self._put(part) for part in (predictions.columns, predictions.weights, predictions.ranks))
+        triton_prediction.add_predictions(symbols, *parts)
 
     def restore(
         self,

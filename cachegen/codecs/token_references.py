@@ -1,0 +1,129 @@
+"""What a chunk's tokens are predicted from: earlier tokens of the chunk that are like them (docs/format.md).
+
+A word that occurs again has much the same keys and values, beyond what its identity alone says: they are those of this
+text. So a token names two earlier ones, and for each unit how much of their symbols it takes, and which tables code
+what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cachegen.codecs.token_groups import TokenGroups
+from cachegen.errors import FormatError
+from cachegen.kernels.prediction import WEIGHT_BITS, Predictions
+
+# Of the first and of the second reference, in 64ths, for each mode.
+MODES = ((0, 0), (26, 0), (38, 0), (51, 0), (64, 0), (19, 19), (26, 26), (32, 32), (38, 38))
+_MODE_BITS = 6
+# Places by which the tables of a token lie before or behind its step, by the number that a chunk has for them.
+TABLE_OFFSETS = (-1, 0, 1)
+# A reference's step over the token's own, by the places between them from -4 to 4.
+_RATIO_BITS = WEIGHT_BITS - _MODE_BITS
+_MOST_PLACES = 4
+_RATIOS = np.rint(2.0 ** (np.arange(-_MOST_PLACES, _MOST_PLACES + 1) / 2 + _RATIO_BITS)).astype(np.int64)
+_MODE_WEIGHTS = np.array(MODES, dtype=np.int64)
+_MOST_TOKENS_OF_16_BITS = 1 << 16
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TokenReferences:
+    """References of a chunk's coded tokens.
+
+    Parameters
+    ----------
+    first, second : int64 array, ``(coded tokens,)``
+        Which of the coded tokens a token refers to; itself where it refers to none.
+    modes : int64 array, ``(units, coded tokens)``
+        Places in ``MODES``.
+    table_offsets : int64 array, ``(units, coded tokens)``
+        Of ``TABLE_OFFSETS``.
+    """
+
+    first: I64
+    second: I64
+    modes: I64
+    table_offsets: I64
+
+    def groups(self, places: I64) -> list[TokenGroups]:
+        """How each unit's tokens are coded, given the places of their steps in the grid."""
+        return [TokenGroups(places, places + offsets) for offsets in self.table_offsets]
+
+    def predictions(self, unit: int, places: I64, columns: I64, ranks: I64) -> Predictions:
+        """What predicts a unit's symbols, of tokens that stand in these columns and have these ranks."""
+        tokens = np.flatnonzero(self.modes[unit])
+        involved = np.stack([tokens, self.first[tokens], self.second[tokens]], axis=1)
+        weights = reference_weights(places, *involved.T)[np.arange(len(tokens)), self.modes[unit, tokens]]
+        return Predictions(columns[involved].astype(np.int32), weights, ranks[tokens].astype(np.int32))
+
+
+def no_references(units: int, num_tokens: int) -> TokenReferences:
+    """Where no token refers to another."""
+    own, zeros = np.arange(num_tokens), np.zeros((units, num_tokens), dtype=np.int64)
+    return TokenReferences(own, own, zeros, zeros)
+
+
+def reference_weights(places: I64, tokens: I64, first: I64, second: I64) -> npt.NDArray[np.int32]:
+    """Weights ``(tokens, modes, 2)`` of both references in each mode, as ``Predictions`` has them."""
+    between = np.stack([places[first], places[second]], axis=1) - places[tokens, None]
+    weights: npt.NDArray[np.int32] = (_RATIOS[between + _MOST_PLACES][:, None, :] * _MODE_WEIGHTS).astype(np.int32)
+    return weights
+
+
+def write_references(references: TokenReferences, num_tokens: int) -> bytes:
+    """The section, of a chunk of ``num_tokens``."""
+    number = _number(num_tokens)
+    choices = len(TABLE_OFFSETS) * references.modes + references.table_offsets - TABLE_OFFSETS[0]
+    pair = (references.first.astype(number), references.second.astype(number))
+    return b"".join(part.tobytes() for part in (*pair, choices.astype(np.uint8)))
+
+
+def read_references(body: memoryview, num_tokens: int, units: int, places: I64, table_places: int) -> TokenReferences:
+    """Inverse of ``write_references``.
+
+    Parameters
+    ----------
+    num_tokens : int
+        Of the chunk.
+    units : int
+    places : int64 array, ``(coded tokens,)``
+        Of each token's step in the grid.
+    table_places : int
+        Size of the grid.
+
+    Raises
+    ------
+    FormatError
+        It is of another length, or names the first token with a reference that is not before it, a mode that there is
+        not, or tables outside the grid.
+    """
+    count, number = len(places), _number(num_tokens)
+    expected = count * (2 * number.itemsize + units)
+    if len(body) != expected:
+        raise FormatError(f"{len(body)} bytes for {count} coded tokens and {units} units, must be {expected}")
+    first, second = np.frombuffer(body, number, 2 * count).reshape(2, count).astype(np.int64)
+    choices = np.frombuffer(body, np.uint8, offset=2 * count * number.itemsize).reshape(units, count).astype(np.int64)
+    modes, offsets = np.divmod(choices, len(TABLE_OFFSETS))
+    offsets += TABLE_OFFSETS[0]
+    _refuse_first(modes >= len(MODES), "is predicted in a way that there is not")
+    _refuse_first((places + offsets < 0) | (places + offsets >= table_places), "has tables outside the grid")
+    own = np.arange(count)
+    for tap, reference in enumerate((first, second)):
+        used = (_MODE_WEIGHTS[modes, tap] > 0).any(axis=0)
+        _refuse_first((reference > own) | (used & (reference == own)), "refers to one that is not before it")
+    return TokenReferences(first, second, modes, offsets)
+
+
+def _number(num_tokens: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u2" if num_tokens <= _MOST_TOKENS_OF_16_BITS else "<u4")
+
+
+def _refuse_first(wrong: npt.NDArray[np.bool_], what: str) -> None:
+    """FormatError for the first coded token, the last axis, of which this is true."""
+    if bool(wrong.any()):
+        raise FormatError(f"coded token {int(wrong.any(axis=tuple(range(wrong.ndim - 1))).argmax())} {what}")
