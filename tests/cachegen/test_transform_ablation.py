@@ -45,18 +45,21 @@ def test_stages_add_one_idea_each_and_groups_of_layers_as_far_as_they_go():
     assert [len(units_of(KVShape(30, 3, 64), stage.grouping)) for stage in stages] == [
         *(60, 60, 60, 60),
         *(12, 6, 4),
-        *(2, 2, 2),
+        *(2, 2, 2, 2),
     ]
     assert [stage.name for stage in stages][4:7] == [f"+ KLT across {layers} layers" for layers in (5, 10, 15)]
-    ideas = [(s.decorrelate, s.sensitivities, s.key_metric, s.codebook, s.token_steps) for s in stages]
-    assert [sum(now) for now in ideas] == [0, 1, 2, 3, 3, 3, 3, 3, 4, 5]
-    assert [stage.grouping == JOINT for stage in stages] == [False] * 7 + [True] * 3
+    names = ("decorrelate", "sensitivities", "key_metric", "codebook", "references", "token_steps")
+    ideas = [[getattr(stage, name) for name in names] for stage in stages]
+    assert [sum(now) for now in ideas] == [0, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6]
+    # in this order, and none is given up again
+    assert ideas == [[True] * sum(now) + [False] * (6 - sum(now)) for now in ideas]
+    assert [stage.grouping == JOINT for stage in stages] == [False] * 7 + [True] * 4
 
 
 def test_a_model_of_whose_tokens_nothing_is_known_has_all_stages_but_the_codebooks():
     with_it, without = (stages_of(KVShape(30, 3, 64), codebook=codebook) for codebook in (True, False))
 
-    assert [stage.name for stage in with_it if stage.codebook and not stage.token_steps] == ["+ codebook of tokens"]
+    assert [stage.name for stage in with_it if stage.codebook and not stage.references] == ["+ codebook of tokens"]
     assert without == [replace(stage, codebook=False) for stage in with_it if stage.name != "+ codebook of tokens"]
 
 
