@@ -6,20 +6,17 @@ import torch
 
 from cachegen.calibration_texts import calibration_texts
 from cachegen.errors import FormatError, InvalidInputError, MismatchError, UnsupportedModelError
+from cachegen.fisher import FisherInformation
 from cachegen.model import LanguageModel
 from cachegen.model_probe import find_rotary
 from cachegen.own_text import num_own_texts, sample_own_texts
 from cachegen.profile import Profile, load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
 from cachegen.profile_cache import profile_path
-from cachegen.query_moments import QueryMoments
-from cachegen.sensitivity import measure_sensitivities
 from cachegen.token_features import token_features
 
 CALIBRATION_TOKENS_PER_TEXT = 2048
 _SMALLEST_TEXT_TOKENS = 128
-# Of the longest text, for measuring what noise does.
-SENSITIVITY_TOKENS = 1024
 
 _WITHOUT_TRANSFORM = "this profile was made without it; calibrate and cached_profile take transform=True"
 
@@ -43,7 +40,7 @@ def calibrate(
         Of mixed kinds; the first 2,048 tokens of each are used.
     on_text : callable
         Called with (steps done, steps in all). A step is a text that is run; for ``transform`` there are the model's
-        own texts too, the sensitivity of each layer's K and V, and the fit.
+        own texts too, and the fit.
     transform : bool
         Whether the profile is to serve the ``transform`` codec, which takes several times as long. Where the model's
         keys turn in no known way, it will not serve it all the same.
@@ -60,18 +57,17 @@ def calibrate(
         rotary = find_rotary(model)
     except UnsupportedModelError as error:
         return _calibrate_tables(model, contexts, str(error), on_text)
-    progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(longest_context(model)) + model.shape.rows + 1)
+    progress = _Progress(on_text, len(contexts) + 1 + num_own_texts(longest_context(model)) + 1)
     own = sample_own_texts(model, longest_context(model))
     progress.step()
     builder = ProfileBuilder(model.shape, model.fingerprint, rotary, token_features(model))
-    queries = QueryMoments(model, rotary)
+    fisher = FisherInformation(model, rotary)
     for token_ids in (*contexts, *own):
-        with queries:
-            builder.add(prefilled_kv(model, token_ids), token_ids)
+        kv = prefilled_kv(model, token_ids)
+        builder.add(kv, token_ids)
+        fisher.add(kv, token_ids)
         progress.step()
-    longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
-    sensitivities = measure_sensitivities(model, longest, builder.sigmas(), progress.step)
-    profile = builder.build(queries.key_metrics(), sensitivities)
+    profile = builder.build(fisher.blocks())
     progress.step()
     return profile
 

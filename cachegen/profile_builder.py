@@ -94,22 +94,13 @@ class ProfileBuilder:
             if self._moments is not None:
                 self._moments.add(piece, first, token_ids)
 
-    def sigmas(self) -> npt.NDArray[np.float64]:
-        """Deviation of a channel of each layer's un-rotated K and V, ``(layers, 2)``."""
-        assert self._moments is not None
-        return self._moments.sigmas()
-
-    def build(
-        self,
-        key_metrics: npt.NDArray[np.float32] | None = None,
-        sensitivities: npt.NDArray[np.float32] | None = None,
-    ) -> Profile:
+    def build(self, fisher: npt.NDArray[np.float32] | None = None) -> Profile:
         """Profile of all contexts so far.
 
         Parameters
         ----------
-        key_metrics, sensitivities : float32 arrays, optional
-            What errors in keys, and in each layer, do to the model, see :func:`fit_transform`.
+        fisher : float32 array, optional
+            What errors in keys and values do to the model, see :func:`fit_transform`.
 
         Raises
         ------
@@ -125,5 +116,5 @@ class ProfileBuilder:
         elif self._moments.num_tokens == 0:
             transform = "its profile was made of contexts that are too short"
         else:
-            transform = fit_transform(self._moments, key_metrics, sensitivities)
+            transform = fit_transform(self._moments, fisher)
         return Profile(self._shape, self._fingerprint, CodecTables(build_tables(self._anchors), deltas, transform))

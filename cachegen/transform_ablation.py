@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.ablation import AblationRow, OnStep, RoundTrip, calibration_pieces, measure_variant
-from cachegen.calibration import SENSITIVITY_TOKENS, calibration_contexts, longest_context, prefilled_kv
+from cachegen.calibration import calibration_contexts, longest_context, prefilled_kv
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.frequencies import build_tables
 from cachegen.codecs.rotary import Rotary
@@ -23,6 +23,7 @@ from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import APART, JOINT, Grouping, units_of
 from cachegen.container import ChunkIdentity, pack, unpack
 from cachegen.encoding import Encoding
+from cachegen.fisher import FisherInformation
 from cachegen.held_out import HeldOutText
 from cachegen.kernels.tables import ALPHABET
 from cachegen.kernels.uniform import LEVEL_PLACES
@@ -30,8 +31,6 @@ from cachegen.kv import KVShape, layout_of
 from cachegen.model import LanguageModel
 from cachegen.model_probe import find_rotary
 from cachegen.own_text import num_own_texts, sample_own_texts
-from cachegen.query_moments import QueryMoments
-from cachegen.sensitivity import measure_sensitivities
 from cachegen.token_features import token_features
 from cachegen.token_moments import TokenFeatures
 from cachegen.transform_fit import fit_transform
@@ -51,9 +50,9 @@ class TransformStage:
         What it adds to the stage before.
     grouping : Grouping
         Channels that one basis spans.
-    decorrelate, sensitivities, key_metric : bool
-        Whether there is a KLT; whether steps go by what noise in a layer does; whether keys are weighted by what
-        queries see of them.
+    decorrelate, layer_steps, key_metric : bool
+        Whether there is a KLT; whether steps go by what noise in a layer costs; whether keys are weighted by what
+        errors in their directions do. Both are Fisher information.
     codebook : bool
         Whether what a token's identity says is taken off first.
     references : bool
@@ -65,7 +64,7 @@ class TransformStage:
     name: str
     grouping: Grouping
     decorrelate: bool = True
-    sensitivities: bool = False
+    layer_steps: bool = False
     key_metric: bool = False
     codebook: bool = False
     references: bool = False
@@ -82,8 +81,8 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
     stages = [
         first,
         replace(first, name="+ KLT across the KV heads of a layer", decorrelate=True),
-        replace(first, name="+ steps by measured sensitivity", decorrelate=True, sensitivities=True),
-        TransformStage("+ key metric of query moments", one_layer, sensitivities=True, key_metric=True),
+        replace(first, name="+ steps by Fisher information", decorrelate=True, layer_steps=True),
+        TransformStage("+ key metric of Fisher information", one_layer, layer_steps=True, key_metric=True),
     ]
     sizes = [layers * shape.channels for layers in _GROUP_LAYERS if layers * shape.channels < APART.unit_channels]
     seen = units_of(shape, one_layer)
@@ -135,7 +134,7 @@ def run_transform_ablation(
     features = token_features(model)
     stages = stages_of(model.shape, codebook=features is not None)
     num_contexts = len(contexts) + num_own_texts(longest_context(model))
-    total = num_contexts + model.shape.rows + len(stages) * len(LEVEL_PLACES)
+    total = num_contexts + len(stages) * len(LEVEL_PLACES)
     done = 0
 
     def step() -> None:
@@ -162,15 +161,14 @@ class Evidence:
     """What stages are fitted to: moments for each size of unit, and what errors do to the model."""
 
     moments: dict[Grouping, TransformMoments]
-    key_metrics: npt.NDArray[np.float32] | None
-    sensitivities: npt.NDArray[np.float32]
+    fisher: npt.NDArray[np.float32] | None
 
     def fit(self, stage: TransformStage) -> TransformTables:
         """Parameters of the codec at a stage."""
         return fit_transform(
             self.moments[stage.grouping],
-            self.key_metrics if stage.key_metric else None,
-            self.sensitivities if stage.sensitivities else None,
+            self.fisher if stage.layer_steps else None,
+            key_metric=stage.key_metric,
             decorrelate=stage.decorrelate,
             codebook=stage.codebook,
             references=stage.references,
@@ -185,21 +183,19 @@ def gather_evidence(
     groupings: set[Grouping],
     step: Callable[[], None],
 ) -> Evidence:
-    """Run the texts as :func:`cachegen.calibrate` does; ``step`` is called after each, and for each layer's K and V."""
+    """Run the texts as :func:`cachegen.calibrate` does; ``step`` is called after each."""
     # only stages of the codec's own units have a codebook
     known = {JOINT: features}
     moments = {each: TransformMoments(model.shape, rotary, each, known.get(each)) for each in groupings}
-    queries = QueryMoments(model, rotary)
+    fisher = FisherInformation(model, rotary)
     for token_ids in (*contexts, *sample_own_texts(model, longest_context(model))):
-        with queries:
-            kv = prefilled_kv(model, token_ids)
+        kv = prefilled_kv(model, token_ids)
         for first, piece in calibration_pieces(kv):
             for each in moments.values():
                 each.add(piece, first, token_ids)
+        fisher.add(kv, token_ids)
         step()
-    longest = max(contexts, key=len)[:SENSITIVITY_TOKENS]
-    sigmas = moments[JOINT].sigmas()
-    return Evidence(moments, queries.key_metrics(), measure_sensitivities(model, longest, sigmas, step))
+    return Evidence(moments, fisher.blocks())
 
 
 def _round_trip(transform: TransformTables, level: int, context_tokens: int | None) -> RoundTrip:

@@ -15,11 +15,11 @@ from cachegen.head_matrices import diagonal_blocks, times_heads
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.transform_moments import TransformMoments
 
-# Of the sensitivities, when steps are set; 0.5 would be right if every harm added up. Measured to be best.
-SENSITIVITY_POWER = 0.35
-# No layer is taken to be less sensitive than this share of the most sensitive one: less cannot be measured.
-LEAST_HARM = 0.005
-# Queries say nothing about directions that none of the calibration texts asked for; errors there count this much.
+# Of the harm that noise does in a layer, when its steps are set; 0.5 would be right if every harm added up.
+HARM_POWER = 0.35
+# No layer's harm is taken to be less than this share of the largest one.
+LEAST_HARM = 1e-4
+# Gradients say nothing about directions that none of the calibration texts asked for; errors there count this much.
 LEAST_METRIC = 1e-4
 # No layer's deviation is taken to be less than this share of the largest one.
 LEAST_SIGMA = 1e-4
@@ -34,9 +34,9 @@ F64 = npt.NDArray[np.float64]
 
 def fit_transform(
     moments: TransformMoments,
-    key_metrics: F32 | None = None,
-    sensitivities: F32 | None = None,
+    fisher: F32 | None = None,
     *,
+    key_metric: bool = True,
     decorrelate: bool = True,
     codebook: bool = True,
     references: bool = True,
@@ -47,10 +47,10 @@ def fit_transform(
     ----------
     moments : TransformMoments
         Of one token at least.
-    key_metrics : float32 array, ``(layers * kv_heads, head_dim, head_dim)``, optional
-        Second moments of what queries see of the keys, see ``QueryMoments``; default: all alike.
-    sensitivities : float32 array, ``(layers, 2)``, optional
-        Harm of noise in one layer's K or V relative to its own size; default: all alike.
+    fisher : float32 array, ``(layers, 2, kv_heads, head_dim, head_dim)``, optional
+        What errors in the keys and values of each head cost, see ``FisherInformation``; default: all alike.
+    key_metric : bool
+        Whether it also says how a key's directions compare. Only an ablation leaves them alike.
     decorrelate : bool
         Whether coefficients are those of a KLT. Only an ablation codes the channels themselves.
     codebook : bool
@@ -59,8 +59,9 @@ def fit_transform(
         Whether tokens are predicted from earlier ones, with a choice of tables. Only an ablation does without.
     """
     table_reach = TABLE_OFFSETS[-1] if references else 0
-    scales = _noise_scales(moments.sigmas(), sensitivities)
-    roots = _key_roots(moments, key_metrics, scales[:, 0])
+    own = _key_covariances(moments)
+    scales = _noise_scales(moments.sigmas(), None if fisher is None else _harms(moments, fisher, own))
+    roots = _key_roots(own, fisher[:, 0] if fisher is not None and key_metric else None, scales[:, 0])
     value_scales = (1.0 / scales[:, 1]).astype(np.float32)
     weights = [_weights(moments, unit, roots, value_scales) for unit in moments.units]
     predicted = CodebookFit(moments, weights) if codebook and moments.tokens is not None else None
@@ -106,29 +107,47 @@ def fit_transform(
     )
 
 
-def _noise_scales(sigmas: F64, sensitivities: F32 | None) -> F64:
+def _key_covariances(moments: TransformMoments) -> torch.Tensor:
+    """Of each head's keys, ``(layers, kv_heads, head_dim, head_dim)`` float64."""
+    shape = moments.shape
+    keys = [unit for unit in moments.units if 0 in unit.halves]
+    # a unit's keys stand before its values
+    own = [diagonal_blocks(moments.covariance(unit), shape.head_dim)[: _heads(unit, shape.head_dim)] for unit in keys]
+    return torch.cat(own).double().reshape(shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.head_dim)
+
+
+def _harms(moments: TransformMoments, fisher: F32, own: torch.Tensor) -> F64:
+    """Cost of noise as large as a layer's own K, and as its V, ``(layers, 2)``.
+
+    A key's noise is as its metric lets it be: as large as the key itself in the metric. A value's is alike in all
+    directions.
+    """
+    of_keys, of_values = torch.from_numpy(fisher).double().unbind(dim=1)
+    keys = (of_keys * own).sum(dim=(1, 2, 3))
+    values = torch.diagonal(of_values, dim1=-2, dim2=-1).sum(dim=(1, 2)) * torch.from_numpy(moments.sigmas()[:, 1] ** 2)
+    harms: F64 = torch.stack([keys, values], dim=1).numpy()
+    return harms
+
+
+def _noise_scales(sigmas: F64, harms: F64 | None) -> F64:
     """Relative size of the noise that each layer's K and V may get, ``(layers, 2)``."""
     largest = float(sigmas.max())
     sigmas = np.maximum(sigmas, largest * LEAST_SIGMA if largest > 0 else 1.0)
-    if sensitivities is None:
+    if harms is None:
         return sigmas
-    harms = sensitivities.astype(np.float64)
-    relative = np.maximum(harms, max(harms.max() * LEAST_HARM, 1e-12))
+    relative = np.maximum(harms, max(harms.max() * LEAST_HARM, 1e-30))
     relative /= np.exp(np.log(relative).mean())
-    scales: F64 = sigmas * relative**-SENSITIVITY_POWER
+    scales: F64 = sigmas * relative**-HARM_POWER
     return scales
 
 
-def _key_roots(moments: TransformMoments, metrics: F32 | None, scales: F64) -> torch.Tensor:
-    """Square roots of the metrics in units of the noise scales, ``(layers * kv_heads, head_dim, head_dim)``."""
-    layers, heads, dim = moments.shape.num_layers, moments.shape.num_kv_heads, moments.shape.head_dim
-    size = (layers, heads, dim, dim)
-    metric = torch.eye(dim).expand(size) if metrics is None else torch.from_numpy(metrics).reshape(size)
+def _key_roots(own: torch.Tensor, metrics: F32 | None, scales: F64) -> torch.Tensor:
+    """Square roots of the metrics in units of the noise scales, ``(layers * kv_heads, head_dim, head_dim)``.
+
+    ``own`` are the covariances of the keys.
+    """
+    metric = torch.eye(own.shape[-1]).expand(own.shape) if metrics is None else torch.from_numpy(metrics)
     metric = metric.double()
-    keys = [unit for unit in moments.units if 0 in unit.halves]
-    # a unit's keys stand before its values
-    own = torch.cat([diagonal_blocks(moments.covariance(unit), dim)[: _heads(unit, dim)] for unit in keys])
-    own = own.double().reshape(size)
     energy = torch.diagonal(own, dim1=-2, dim2=-1).sum(dim=(1, 2))
     weighted = (metric * own).sum(dim=(1, 2, 3))
     # so that the metric says how a layer's directions compare, and the scales how layers do

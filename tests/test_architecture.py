@@ -39,7 +39,7 @@ LAYERS = [
     {"pipeline", "sources", "server", "kv_buffer", "kv_cache", "default_model", "quality"},
     {"model_shape", "model_lengths", "model_fingerprint", "generation_options", "inspection"},
     {"model"},
-    {"model_probe", "own_text", "token_features", "query_moments", "sensitivity", "assembly", "batch"},
+    {"model_probe", "own_text", "token_features", "fisher", "assembly", "batch"},
     {"calibration", "held_out"},
     {"load_run", "index_fetch", "early_fetch", "load_costs"},
     {"loader"},

@@ -20,6 +20,7 @@ from cachegen.codecs.coefficient_streams import quantize_coefficients, read_coef
 from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.reference_search import choose_references
+from cachegen.codecs.sink_tokens import find_sinks
 from cachegen.codecs.token_groups import TokenGroups
 from cachegen.codecs.token_references import no_references, read_references, write_references
 from cachegen.codecs.token_steps import choose_offsets, read_offsets, write_offsets
@@ -29,7 +30,7 @@ from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
 from cachegen.kernels.products import TOKEN_MULTIPLE, multiple
-from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES
+from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
 from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
@@ -84,6 +85,8 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         offsets = choose_offsets(kv.shape[2], tokens_behind)
+        # later tokens look at them as at the first ones
+        offsets[find_sinks(kv[:, 1]).cpu().numpy()] = -TOKEN_REACH
         places = LEVEL_PLACES[level] + offsets
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)

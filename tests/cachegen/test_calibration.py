@@ -54,8 +54,8 @@ def test_calibration_texts_are_long_and_shared_with_no_context():
 
 @pytest.mark.parametrize(
     ("transform", "num_steps"),
-    # for the transform: the model writes its texts; six given ones and three of its own; one layer's K and V; the fit
-    [(False, 6), (True, 13)],
+    # for the transform: the model writes its texts; six given ones and three of its own; the fit
+    [(False, 6), (True, 11)],
 )
 def test_a_profile_is_made_once_and_found_again(model, cache_folder, transform, num_steps):
     steps = []

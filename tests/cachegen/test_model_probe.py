@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from families import model_of
-from tiny_models import VOCABULARY, random_tokens, tiny_gpt2, tiny_llama, tiny_sliding
+from tiny_models import VOCABULARY, tiny_gpt2, tiny_llama, tiny_sliding
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -24,7 +24,6 @@ from transformers import (
 
 from cachegen import LanguageModel, UnsupportedModelError
 from cachegen.model_probe import find_rotary
-from cachegen.query_moments import QueryMoments
 
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -188,36 +187,3 @@ def test_keys_that_turn_where_no_position_can_be_asked_for_are_refused_by_name()
         UnsupportedModelError, match=r"\(roformer\): keys turn with their position, and the model takes no"
     ):
         find_rotary(build(RoFormerForCausalLM, config))
-
-
-def test_query_moments_say_what_queries_see_of_keys():
-    model = tiny_llama()
-    moments = QueryMoments(model, find_rotary(model))
-    tokens = random_tokens(60)
-    with moments:
-        model.prefill(model.new_cache(60), tokens)
-    metrics = moments.key_metrics()
-
-    assert metrics.shape == (6, 8, 8)
-    assert np.allclose(metrics, metrics.transpose(0, 2, 1), rtol=1e-4, atol=1e-4)
-    assert (np.linalg.eigvalsh(metrics) > -1e-4).all()
-
-
-def test_attention_that_is_written_out_has_the_same_moments():
-    metrics = []
-    for implementation in ("sdpa", "eager"):
-        model = tiny_llama()
-        model.network.set_attn_implementation(implementation)
-        metrics.append(moments_of(model).key_metrics())
-    np.testing.assert_allclose(metrics[0], metrics[1], rtol=1e-3, atol=1e-5)
-
-
-def test_attention_that_goes_another_way_has_no_moments():
-    assert moments_of(model_of("bloom")).key_metrics() is None
-
-
-def moments_of(model):
-    moments = QueryMoments(model, find_rotary(model))
-    with moments:
-        model.prefill(model.new_cache(60), random_tokens(60))
-    return moments

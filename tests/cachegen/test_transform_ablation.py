@@ -48,7 +48,7 @@ def test_stages_add_one_idea_each_and_groups_of_layers_as_far_as_they_go():
         *(2, 2, 2, 2),
     ]
     assert [stage.name for stage in stages][4:7] == [f"+ KLT across {layers} layers" for layers in (5, 10, 15)]
-    names = ("decorrelate", "sensitivities", "key_metric", "codebook", "references", "token_steps")
+    names = ("decorrelate", "layer_steps", "key_metric", "codebook", "references", "token_steps")
     ideas = [[getattr(stage, name) for name in names] for stage in stages]
     assert [sum(now) for now in ideas] == [0, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6]
     # in this order, and none is given up again

@@ -66,21 +66,22 @@ def test_a_sample_stays_within_its_bounds_and_spreads_over_all_contexts(monkeypa
     assert float(sample.max()) > 150
 
 
-def test_a_layer_that_is_sensitive_gets_finer_steps():
+def test_a_layer_whose_errors_cost_more_gets_finer_steps():
     kv = make_chunk(tokens=400, dtype=torch.float32)
-    plain = error_of(kv).mean(dim=(2, 3, 4))
-    sensitivities = np.ones((3, 2), np.float32)
-    sensitivities[1, 0] = 100.0
-    aware = error_of(kv, sensitivities=sensitivities).mean(dim=(2, 3, 4))
+    layers, _, _, heads, dim = kv.shape
+    fisher = np.broadcast_to(np.eye(dim, dtype=np.float32), (layers, 2, heads, dim, dim)).copy()
+    plain = error_of(kv, fisher=fisher).mean(dim=(2, 3, 4))
+    fisher[1, 0] *= 100.0
+    aware = error_of(kv, fisher=fisher).mean(dim=(2, 3, 4))
 
     assert float(aware[1, 0]) < 0.5 * float(plain[1, 0])
     assert float(aware[0, 1]) > float(plain[0, 1])
 
 
-def test_a_direction_that_queries_look_at_errs_less():
+def test_a_direction_of_keys_whose_errors_cost_more_errs_less():
     kv = torch.randn((1, 2, 2000, 1, 4), generator=torch.Generator().manual_seed(3))
-    metrics = np.diag([100.0, 1.0, 1.0, 1.0]).astype(np.float32)[None]
-    plain, aware = error_of(kv)[0, 0].mean(dim=0)[0], error_of(kv, key_metrics=metrics)[0, 0].mean(dim=0)[0]
+    fisher = np.stack([np.diag([100.0, 1.0, 1.0, 1.0]), np.eye(4)]).astype(np.float32)[None, :, None]
+    plain, aware = error_of(kv)[0, 0].mean(dim=0)[0], error_of(kv, fisher=fisher)[0, 0].mean(dim=0)[0]
 
     assert float(aware[0]) < 0.3 * float(plain[0])
     assert float(aware[1]) > float(plain[1])
