@@ -23,6 +23,9 @@ from cachegen.model import LanguageModel
 
 # A context is cut at every multiple; what is before gets the gradients of what is predicted behind.
 SPLIT_TOKENS = 512
+# Tokens with gradients that the mean over a layer's keys, or values, weighs as much as: a few tokens say nothing of many
+# directions, which would be taken to be harmless.
+PRIOR_TOKENS = 64
 # Tokens predicted behind a split; a graph of their activations is what takes memory.
 CONTINUATION_TOKENS = 256
 
@@ -50,6 +53,7 @@ class FisherInformation:
         self._sharing_layers = model.new_cache(1).sharing_layers
         self._random = torch.Generator().manual_seed(0)
         self._sums = torch.zeros(shape.num_layers, 2, shape.num_kv_heads, shape.head_dim, shape.head_dim)
+        self._num_tokens = 0
         self._fails = False
 
     def add(self, kv: torch.Tensor, token_ids: Sequence[int]) -> None:
@@ -76,7 +80,11 @@ class FisherInformation:
 
         In nats a squared unit, up to a factor common to all. None where there is none.
         """
-        return None if self._fails or not bool(self._sums.any()) else self._sums.numpy()
+        if self._fails or not bool(self._sums.any()):
+            return None
+        usual = torch.diagonal(self._sums, dim1=-2, dim2=-1).mean(dim=(2, 3)) * (PRIOR_TOKENS / self._num_tokens)
+        blocks: F32 = (self._sums + usual[:, :, None, None, None] * torch.eye(self._sums.shape[-1])).numpy()
+        return blocks
 
     def _gradients(self, kv: torch.Tensor, behind: Sequence[int]) -> torch.Tensor:
         """Of the log-probability of a sample of what is predicted, as ``kv`` but ``(..., kv_heads, tokens, ...)``."""
@@ -103,6 +111,7 @@ class FisherInformation:
         weights = torch.from_numpy((len(positions) - positions) ** DISTANCE_POWER).float()
         weights[:SINK_TOKENS] = 0
         weights[sinks] = 0
+        self._num_tokens += int(weights.count_nonzero())
         # the rotation is orthogonal: gradients turn back as keys do
         keys = self._rotary.apply(gradients[:, 0].transpose(1, 2), -positions).transpose(1, 2)
         for half, part in enumerate((keys, gradients[:, 1])):

@@ -120,7 +120,9 @@ class Profile:
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as safetensors with JSON metadata; the file appears whole or not at all."""
     metadata = {_METADATA_KEY: json.dumps(_header(profile) | {"hash": profile.hash.hex()}, sort_keys=True)}
-    write_whole(path, save(dict(named_arrays(profile.tables)), metadata=metadata))
+    # it writes an array's memory, in whatever order that is
+    arrays = {name: np.ascontiguousarray(array) for name, array in named_arrays(profile.tables)}
+    write_whole(path, save(arrays, metadata=metadata))
 
 
 def load_profile(path: str | Path) -> Profile:

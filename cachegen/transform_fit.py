@@ -99,7 +99,7 @@ def fit_transform(
         roots.numpy(),
         value_scales,
         tuple(bases),
-        np.array(all_ranks, dtype=np.int32).T,
+        np.stack(all_ranks, axis=1).astype(np.int32),
         tuple(join_units(step) for step in zip(*units, strict=True)),
         None if predicted is None else predicted.codebook(kept_energies),
         moments.grouping,

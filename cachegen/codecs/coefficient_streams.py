@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.streams import read_streams, write_streams
-from cachegen.codecs.token_groups import TokenGroup, TokenGroups
+from cachegen.codecs.token_groups import Places, TokenGroup, TokenGroups
 from cachegen.codecs.token_references import TokenReferences
 from cachegen.codecs.transform_tables import Span, TransformTables
 from cachegen.codecs.units import Unit
@@ -62,7 +62,7 @@ class CodedUnit:
         return symbols
 
 
-def quantize_coefficients(y: F32, transform: TransformTables, unit: Unit, places: I64, backend: Backend) -> Symbols:
+def quantize_coefficients(y: F32, transform: TransformTables, unit: Unit, places: Places, backend: Backend) -> Symbols:
     """Symbols of a unit's coefficients ``(rank, coded tokens)``, 0 for those that a token's step does not code.
 
     ``places`` are those of the tokens' steps in the grid.
@@ -78,7 +78,7 @@ def write_coefficients(
     symbols: Sequence[Symbols],
     transform: TransformTables,
     references: TokenReferences,
-    places: I64,
+    places: Places,
     backend: Backend,
 ) -> bytes:
     """The section.
@@ -88,7 +88,7 @@ def write_coefficients(
     symbols : sequence of int32 arrays, ``(rank, coded tokens)``
         Of each unit, tokens as they stand in the chunk; what predicts them is taken off in place.
     references : TokenReferences
-    places : int64 array, ``(coded tokens,)``
+    places : int8 array, ``(coded tokens,)``
         Of the tokens' steps in the grid.
     """
     groups, own = references.groups(places), np.arange(len(places))

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.codebook import Entries, preceding
+from cachegen.codecs.token_groups import Places
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
@@ -42,7 +43,7 @@ class Backward:
         Position of the chunk's first token.
     coded : int64 array, ``(tokens,)``
         Indices of the tokens in the chunk.
-    places : int64 array, ``(tokens,)``
+    places : int8 array, ``(tokens,)``
         Of each of them's step in the grid.
     entries : integer array, ``(tokens of the chunk,)``, or None
         Of the codebook, where the profile has one.
@@ -55,7 +56,7 @@ class Backward:
         transform: TransformTables,
         first_token: int,
         coded: npt.NDArray[np.int64],
-        places: npt.NDArray[np.int64],
+        places: Places,
         entries: Entries | None,
         backend: Backend,
     ) -> None:
@@ -74,16 +75,16 @@ class Backward:
         self._turns = Turns(cos, sin, self._parameters.partners, self._parameters.kind_of_head)
 
     def token_bytes(self, unit: Unit, rank: int) -> int:
-        """What restoring takes for each token: symbols, coefficients, channels of a product, and as float32, twice."""
+        """What restoring takes for each token: coefficients, channels of one product, and these as float32, twice."""
         parameters = self._parameters
         channels = min(self._block_channels, unit.channels)
         in_product = parameters.bases[unit.index].element_size() * (parameters.feature_rows + rank + channels)
-        return torch.int32.itemsize * rank + in_product + 2 * torch.float32.itemsize * channels
+        return in_product + 2 * torch.float32.itemsize * channels
 
-    def restore(self, symbols: torch.Tensor, unit: Unit, tokens: slice, kv: torch.Tensor) -> None:
+    def restore(self, symbols: torch.Tensor, unit: Unit, tokens: torch.Tensor, kv: torch.Tensor) -> None:
         """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
 
-        ``tokens`` are those among the coded ones.
+        ``tokens`` says which of the coded ones they are.
         """
         parameters = self._parameters
         rank, count = symbols.shape
@@ -100,7 +101,9 @@ class Backward:
                 x = (coefficients @ columns[:, first : first + self._block_channels])[:count].float()
                 self._restore_heads(x, half, (unit.first_channel + first) // self._head_dim, tokens, kv)
 
-    def _restore_heads(self, x: torch.Tensor, half: int, first_head: int, tokens: slice, kv: torch.Tensor) -> None:
+    def _restore_heads(
+        self, x: torch.Tensor, half: int, first_head: int, tokens: torch.Tensor, kv: torch.Tensor
+    ) -> None:
         """Put the keys or values of some heads, ``(tokens, channels)`` in the space of equal harm, in their places."""
         parameters = self._parameters
         # (heads, tokens, head_dim)

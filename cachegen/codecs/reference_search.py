@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cachegen.codecs.token_references import MODES, TABLE_OFFSETS, TokenReferences, reference_weights
+from cachegen.codecs.token_groups import Places
+from cachegen.codecs.token_references import MODE_WEIGHTS, TABLE_OFFSETS, TokenReferences, step_ratios
 from cachegen.codecs.transform_tables import TransformTables, stream_coefficients
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import num_lanes
@@ -25,21 +26,21 @@ _BLOCK_TOKENS, _LOOK_BACK = 512, 4096
 _STREAM_BYTES = 20
 _STATE_BYTES = 4
 _SUBSETS = [list(some) for size in (1, 2, 3) for some in combinations(range(len(TABLE_OFFSETS)), size)]
-_TAPS = np.array(MODES) > 0
+_TAPS = MODE_WEIGHTS > 0
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 
-def choose_references(symbols: Sequence[I32], transform: TransformTables, places: I64) -> TokenReferences:
+def choose_references(symbols: Sequence[I32], transform: TransformTables, places: Places) -> TokenReferences:
     """References that cost the fewest bits, of those that are most alike.
 
     Parameters
     ----------
     symbols : sequence of int32 arrays, ``(rank, coded tokens)``
         Of each unit, tokens as they stand in the chunk.
-    places : int64 array, ``(coded tokens,)``
+    places : int8 array, ``(coded tokens,)``
         Of each token's step in the grid.
     """
     alike = _most_alike(symbols, places)
@@ -54,7 +55,7 @@ def choose_references(symbols: Sequence[I32], transform: TransformTables, places
     return TokenReferences(first, second, np.stack(modes), np.stack(offsets))
 
 
-def _most_alike(symbols: Sequence[I32], places: I64) -> tuple[I64, I64]:
+def _most_alike(symbols: Sequence[I32], places: Places) -> tuple[I64, I64]:
     """The two earlier tokens whose multiples leave least of each token; itself where none does."""
     steps = np.asarray(GRID_STEPS, dtype=np.float32)[places]
     fits = np.logical_and.reduce([np.abs(of_unit).max(axis=0) <= PREDICTED_LARGEST for of_unit in symbols])
@@ -68,7 +69,7 @@ def _most_alike(symbols: Sequence[I32], places: I64) -> tuple[I64, I64]:
         # what of a token's size its projection on an earlier one takes away
         less = products.clamp_min(0).square() / sizes[back:end].clamp_min(torch.finfo(torch.float32).tiny)
         gains, at = less.tril(begin - back - 1).topk(min(2, end - back), dim=1)
-        own = torch.arange(begin, end)[:, None]
+        own = torch.arange(begin, end, device="cpu")[:, None]
         found.append(torch.where(gains > 0, at + back, own).expand(-1, 2))
     first, second = torch.cat(found).T.numpy()
     return first, second
@@ -81,7 +82,7 @@ def _weighted(values: F32, step: float) -> F32:
     return weighted
 
 
-def _costs(symbols: I32, transform: TransformTables, unit: Unit, places: I64, alike: tuple[I64, I64]) -> F32:
+def _costs(symbols: I32, transform: TransformTables, unit: Unit, places: Places, alike: tuple[I64, I64]) -> F32:
     """Bits of each token in a unit, in each mode with each of the tables, ``(tokens, modes, offsets)``."""
     involved = np.stack([np.arange(len(places)), *alike], axis=1)
     lowest = max(0, int(places.min()) + TABLE_OFFSETS[0])
@@ -92,7 +93,7 @@ def _costs(symbols: I32, transform: TransformTables, unit: Unit, places: I64, al
     of_places = [
         transform.tables_of(unit, place, 0, int(transform.table_ranks(place)[unit.index])) for place in table_places
     ]
-    weights = reference_weights(places, *involved.T)
+    weights = (step_ratios(places, involved)[:, None] * MODE_WEIGHTS).astype(np.int32)
     costs = token_costs(symbols, involved, weights, sets, ranks, cost_tables(of_places))
     for tap, reference in enumerate(alike):
         nothing_there = reference == involved[:, 0]
@@ -100,9 +101,9 @@ def _costs(symbols: I32, transform: TransformTables, unit: Unit, places: I64, al
     return costs
 
 
-def _choose(costs: F32, transform: TransformTables, unit: Unit, places: I64) -> tuple[I64, I64]:
+def _choose(costs: F32, transform: TransformTables, unit: Unit, places: Places) -> tuple[I64, I64]:
     """Mode and offset of each token, so that streams of few tokens do not cost more than they save."""
-    modes, offsets = np.zeros_like(places), np.zeros_like(places)
+    modes, offsets = (np.zeros(len(places), dtype=np.int64) for _ in range(2))
     for place in np.unique(places):
         tokens = np.flatnonzero(places == place)
         rank = int(transform.ranks[place, unit.index])

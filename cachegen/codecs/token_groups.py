@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
+# Of steps in the grid, there are 14: a container may claim a million tokens before its streams are looked at.
+Places = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,14 @@ class TokenGroups:
 
     Parameters
     ----------
-    places : int64 array, ``(coded tokens,)``
+    places : int8 array, ``(coded tokens,)``
         Of each token's step in the grid.
-    table_places : int64 array, ``(coded tokens,)``
+    table_places : int8 array, ``(coded tokens,)``
         Of the step whose tables code it.
     """
 
-    places: I64
-    table_places: I64
+    places: Places
+    table_places: Places
 
     @cached_property
     def order(self) -> I64:

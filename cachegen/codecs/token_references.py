@@ -8,11 +8,12 @@ what is left.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cachegen.codecs.token_groups import TokenGroups
+from cachegen.codecs.token_groups import Places, TokenGroups
 from cachegen.errors import FormatError
 from cachegen.kernels.prediction import WEIGHT_BITS, Predictions
 
@@ -25,10 +26,11 @@ TABLE_OFFSETS = (-1, 0, 1)
 _RATIO_BITS = WEIGHT_BITS - _MODE_BITS
 _MOST_PLACES = 4
 _RATIOS = np.rint(2.0 ** (np.arange(-_MOST_PLACES, _MOST_PLACES + 1) / 2 + _RATIO_BITS)).astype(np.int64)
-_MODE_WEIGHTS = np.array(MODES, dtype=np.int64)
+MODE_WEIGHTS = np.array(MODES, dtype=np.int64)
 _MOST_TOKENS_OF_16_BITS = 1 << 16
 
 I64 = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -37,53 +39,55 @@ class TokenReferences:
 
     Parameters
     ----------
-    first, second : int64 array, ``(coded tokens,)``
+    first, second : integer array, ``(coded tokens,)``
         Which of the coded tokens a token refers to; itself where it refers to none.
-    modes : int64 array, ``(units, coded tokens)``
+    modes : integer array, ``(units, coded tokens)``
         Places in ``MODES``.
-    table_offsets : int64 array, ``(units, coded tokens)``
+    table_offsets : integer array, ``(units, coded tokens)``
         Of ``TABLE_OFFSETS``.
     """
 
-    first: I64
-    second: I64
-    modes: I64
-    table_offsets: I64
+    first: Integers
+    second: Integers
+    modes: Integers
+    table_offsets: Integers
 
-    def groups(self, places: I64) -> list[TokenGroups]:
+    def groups(self, places: Places) -> list[TokenGroups]:
         """How each unit's tokens are coded, given the places of their steps in the grid."""
-        return [TokenGroups(places, places + offsets) for offsets in self.table_offsets]
+        return [TokenGroups(places, places + offsets.astype(np.int8)) for offsets in self.table_offsets]
 
-    def predictions(self, unit: int, places: I64, columns: I64, ranks: I64) -> Predictions:
+    def predictions(self, unit: int, places: Places, columns: I64, ranks: npt.NDArray[np.int32]) -> Predictions:
         """What predicts a unit's symbols, of tokens that stand in these columns and have these ranks."""
         tokens = np.flatnonzero(self.modes[unit])
         involved = np.stack([tokens, self.first[tokens], self.second[tokens]], axis=1)
-        weights = reference_weights(places, *involved.T)[np.arange(len(tokens)), self.modes[unit, tokens]]
-        return Predictions(columns[involved].astype(np.int32), weights, ranks[tokens].astype(np.int32))
+        weights = step_ratios(places, involved) * MODE_WEIGHTS[self.modes[unit, tokens]]
+        return Predictions(columns[involved].astype(np.int32), weights.astype(np.int32), ranks[tokens])
 
 
 def no_references(units: int, num_tokens: int) -> TokenReferences:
     """Where no token refers to another."""
-    own, zeros = np.arange(num_tokens), np.zeros((units, num_tokens), dtype=np.int64)
+    own, zeros = np.arange(num_tokens), np.zeros((units, num_tokens), dtype=np.int8)
     return TokenReferences(own, own, zeros, zeros)
 
 
-def reference_weights(places: I64, tokens: I64, first: I64, second: I64) -> npt.NDArray[np.int32]:
-    """Weights ``(tokens, modes, 2)`` of both references in each mode, as ``Predictions`` has them."""
-    between = np.stack([places[first], places[second]], axis=1) - places[tokens, None]
-    weights: npt.NDArray[np.int32] = (_RATIOS[between + _MOST_PLACES][:, None, :] * _MODE_WEIGHTS).astype(np.int32)
-    return weights
+def step_ratios(places: Places, involved: I64) -> I64:
+    """Steps of both references over a token's own, ``(tokens, 2)``, in 256ths; ``involved`` are it and them."""
+    own, *references = places[involved].T
+    ratios: I64 = _RATIOS[np.stack(references, axis=1) - own[:, None] + _MOST_PLACES]
+    return ratios
 
 
 def write_references(references: TokenReferences, num_tokens: int) -> bytes:
     """The section, of a chunk of ``num_tokens``."""
     number = _number(num_tokens)
-    choices = len(TABLE_OFFSETS) * references.modes + references.table_offsets - TABLE_OFFSETS[0]
+    choices = len(TABLE_OFFSETS) * references.modes.astype(np.int64) + references.table_offsets - TABLE_OFFSETS[0]
     pair = (references.first.astype(number), references.second.astype(number))
     return b"".join(part.tobytes() for part in (*pair, choices.astype(np.uint8)))
 
 
-def read_references(body: memoryview, num_tokens: int, units: int, places: I64, table_places: int) -> TokenReferences:
+def read_references(
+    body: memoryview, num_tokens: int, units: int, places: Places, table_places: int
+) -> TokenReferences:
     """Inverse of ``write_references``.
 
     Parameters
@@ -91,7 +95,7 @@ def read_references(body: memoryview, num_tokens: int, units: int, places: I64, 
     num_tokens : int
         Of the chunk.
     units : int
-    places : int64 array, ``(coded tokens,)``
+    places : int8 array, ``(coded tokens,)``
         Of each token's step in the grid.
     table_places : int
         Size of the grid.
@@ -106,15 +110,15 @@ def read_references(body: memoryview, num_tokens: int, units: int, places: I64, 
     expected = count * (2 * number.itemsize + units)
     if len(body) != expected:
         raise FormatError(f"{len(body)} bytes for {count} coded tokens and {units} units, must be {expected}")
-    first, second = np.frombuffer(body, number, 2 * count).reshape(2, count).astype(np.int64)
-    choices = np.frombuffer(body, np.uint8, offset=2 * count * number.itemsize).reshape(units, count).astype(np.int64)
-    modes, offsets = np.divmod(choices, len(TABLE_OFFSETS))
-    offsets += TABLE_OFFSETS[0]
+    first, second = np.frombuffer(body, number, 2 * count).reshape(2, count)
+    choices = np.frombuffer(body, np.uint8, offset=2 * count * number.itemsize).reshape(units, count)
+    modes, offset_numbers = np.divmod(choices, np.uint8(len(TABLE_OFFSETS)))
+    offsets = offset_numbers.astype(np.int8) + np.int8(TABLE_OFFSETS[0])
     _refuse_first(modes >= len(MODES), "is predicted in a way that there is not")
     _refuse_first((places + offsets < 0) | (places + offsets >= table_places), "has tables outside the grid")
-    own = np.arange(count)
-    for tap, reference in enumerate((first, second)):
-        used = (_MODE_WEIGHTS[modes, tap] > 0).any(axis=0)
+    own = np.arange(count, dtype=np.uint32)
+    for reference, takes in zip((first, second), MODE_WEIGHTS.T > 0, strict=True):
+        used = takes[modes].any(axis=0)
         _refuse_first((reference > own) | (used & (reference == own)), "refers to one that is not before it")
     return TokenReferences(first, second, modes, offsets)
 

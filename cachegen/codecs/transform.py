@@ -85,9 +85,10 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         offsets = choose_offsets(kv.shape[2], tokens_behind)
-        # later tokens look at them as at the first ones
-        offsets[find_sinks(kv[:, 1]).cpu().numpy()] = -TOKEN_REACH
-        places = LEVEL_PLACES[level] + offsets
+        if transform.table_reach:
+            # later tokens look at them as at the first ones; the metric of earlier profiles counts them in
+            offsets[find_sinks(kv[:, 1]).cpu().numpy()] = -TOKEN_REACH
+        places = (LEVEL_PLACES[level] + offsets).astype(np.int8)
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
             entries = take_off_prediction(x, transform)
@@ -146,7 +147,8 @@ class TransformCodec:
         if not len(coded):
             return elements
         with self._errors_in(SECTION_TOKEN_STEPS):
-            places = LEVEL_PLACES[level] + read_offsets(sections[SECTION_TOKEN_STEPS], len(coded))
+            offsets = read_offsets(sections[SECTION_TOKEN_STEPS], len(coded))
+            places = (LEVEL_PLACES[level] + offsets).astype(np.int8)
         entries, references = None, no_references(len(transform.units), len(coded))
         if transform.codebook is not None:
             with self._errors_in(SECTION_CODEBOOK_ENTRIES):
@@ -185,14 +187,14 @@ class TransformCodec:
         """Fill in a unit of the coded tokens of a chunk tensor, some tokens at a time."""
         rank, count = symbols.shape
         most = max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, rank) // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
-        columns = torch.from_numpy(groups.columns).to(symbols.device)
+        order = torch.from_numpy(groups.order).to(symbols.device)
         # parts of one size
         size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
         for first in range(0, count, size):
             tokens = slice(first, min(first + size, count))
             with _float32_products(kv.device):
                 # what a token's own step does not code is zero
-                backward.restore(symbols[:, columns[tokens]], unit, tokens, kv)
+                backward.restore(symbols[:, tokens], unit, order[tokens], kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:

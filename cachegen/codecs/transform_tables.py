@@ -110,6 +110,8 @@ class TransformTables:
             raise FormatError("transform ranks has a unit without coefficients")
         if bool((np.diff(self.ranks, axis=0) > 0).any()):
             raise FormatError("transform ranks rise with the step")
+        if self.table_reach < 0:
+            raise FormatError(f"transform tables reach {self.table_reach} places")
         if len(self.bases) != len(self.units) or len(self.tables) != len(GRID_STEPS):
             raise FormatError(f"transform has {len(self.bases)} bases and tables of {len(self.tables)} steps")
         for unit, basis in zip(self.units, self.bases, strict=True):

@@ -96,8 +96,8 @@ class Turns:
     partners: torch.Tensor
     kind_of_head: torch.Tensor
 
-    def of(self, tokens: slice) -> Turns:
-        """At the positions of some of the tokens."""
+    def of(self, tokens: torch.Tensor) -> Turns:
+        """At the positions of some of the tokens, by their indices."""
         cos, sin = (factor[:, tokens].contiguous() for factor in (self.cos, self.sin))
         return replace(self, cos=cos, sin=sin)
 

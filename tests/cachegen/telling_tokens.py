@@ -42,11 +42,11 @@ def profile_with_codebook() -> Profile:
     return builder.build()
 
 
-def profile_without(profile: Profile) -> Profile:
-    """The profile that the same moments make where the codebook is left out."""
+def profile_without(profile: Profile, *, codebook: bool = False, references: bool = False) -> Profile:
+    """The profile that the same moments make where the codebook, or references, or both are left out."""
     kv, tokens = context(CALIBRATION_TOKENS, seed=1)
     moments = TransformMoments(SHAPE, no_rotary(SHAPE.num_layers, SHAPE.head_dim), features=features())
     moments.add(kv, 0, tokens)
     tables = profile.tables
-    transform = fit_transform(moments, codebook=False)
+    transform = fit_transform(moments, codebook=codebook, references=references)
     return Profile(SHAPE, profile.model_fingerprint, CodecTables(tables.anchors, tables.deltas, transform))

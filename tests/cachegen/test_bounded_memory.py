@@ -15,7 +15,8 @@ from safetensors.numpy import save_file
 
 from cachegen.codecs import CODECS
 from cachegen.codecs.cachegen import SECTION_ANCHOR_SCALES
-from cachegen.codecs.transform import SECTION_CODEBOOK_ENTRIES, SECTION_TOKEN_STEPS
+from cachegen.codecs.token_references import no_references, write_references
+from cachegen.codecs.transform import SECTION_CODEBOOK_ENTRIES, SECTION_REFERENCES, SECTION_TOKEN_STEPS
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.kernels.anchor import num_groups
 from cachegen.kv import MAX_CHUNK_TOKENS
@@ -63,6 +64,7 @@ def claiming_containers():
     forged = {}
     # as many scales as the claim implies, so that the streams are what has to be refused
     scales = bytes(2 * 2 * LAYERS * num_groups(MAX_CHUNK_TOKENS))
+    references = write_references(no_references(1, MAX_CHUNK_TOKENS), MAX_CHUNK_TOKENS)
     # tokens that the profile was made from, so that the transform has something to code
     kv = make_chunk(LAYERS, 60, HEADS, DIM, seed=1)[:, :, :21]
     for encoding in ENCODINGS:
@@ -74,7 +76,8 @@ def claiming_containers():
         if encoding.codec == "transform":
             steps, entries = bytes(MAX_CHUNK_TOKENS), bytes(2 * MAX_CHUNK_TOKENS)
             with_steps = with_section(forged[f"{encoding}"], SECTION_TOKEN_STEPS, steps)
-            forged[f"{encoding} with steps"] = with_section(with_steps, SECTION_CODEBOOK_ENTRIES, entries)
+            with_entries = with_section(with_steps, SECTION_CODEBOOK_ENTRIES, entries)
+            forged[f"{encoding} with steps"] = with_section(with_entries, SECTION_REFERENCES, references)
         if not CODECS[encoding.codec].uses_tables:
             # 2**33 elements; no profile's shape stands against it
             forged[f"{encoding} of every element"] = with_field(

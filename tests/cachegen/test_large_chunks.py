@@ -14,7 +14,7 @@ from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
 from cachegen.encoding import ENCODINGS, Encoding
-from cachegen.kernels import numba_quantize, numba_rans, numba_uniform
+from cachegen.kernels import numba_prediction, numba_quantize, numba_rans, numba_uniform
 from cachegen.kernels.base import STATE_LOW
 from cachegen.kernels.stream_faults import SOUND
 from cachegen.kernels.tables import FrequencyTables
@@ -135,6 +135,17 @@ def test_quantizers_reach_elements_beyond_two_to_the_31():
         repeated(coefficients, (ROWS, CHANNELS * TOKENS)),
     )
     assert coefficients.ravel().tolist() == [3, -8]
+
+
+def test_symbols_more_than_two_to_the_31_apart_are_predicted_in_their_rows():
+    """LMCache #4920, in predictions. Reserves 4 GiB of addresses and touches a few pages."""
+    gap = (1 << 31) + 64
+    rows = as_strided(np.empty(gap + 3, dtype=np.int16), (2, 3), (2 * gap, 2))
+    rows[:] = [[1, 2, 3], [10, 20, 30]]
+    columns, weights = np.array([[2, 0, 1]], dtype=np.int32), np.array([[1 << 14, 1 << 13]], dtype=np.int32)
+    apart(numba_prediction._add_kernel)(0, 2, columns, weights, np.array([2], dtype=np.int32), rows)
+
+    assert rows.tolist() == [[1, 2, 5], [10, 20, 50]]
 
 
 def test_a_chunk_of_more_than_two_to_the_31_elements_survives():

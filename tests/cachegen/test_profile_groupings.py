@@ -1,14 +1,19 @@
-"""Profiles whose units hold keys and values, or either: what a file has a place for, and where the cache keeps it."""
+"""Profiles of earlier releases, by units and by how far tables reach: what a file has a place for, and where it is."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import safetensors
 from checks import IDENTITY, make_chunk, make_features, make_tokens
+from safetensors.numpy import load_file, save_file
 
 from cachegen.cache_dir import cache_dir
 from cachegen.codecs.rotary import no_rotary
 from cachegen.codecs.units import APART, JOINT, Grouping
-from cachegen.errors import FormatError
+from cachegen.errors import FormatError, VersionError
+from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import KVShape
 from cachegen.profile import load_profile, save_profile
 from cachegen.profile_builder import ProfileBuilder
@@ -19,10 +24,10 @@ from cachegen.transform_moments import TransformMoments
 SHAPE = KVShape(3, 2, 5)
 
 
-def transform_of(grouping, features=None):
+def transform_of(grouping, features=None, *, references=False):
     moments = TransformMoments(SHAPE, no_rotary(3, 5), grouping, features)
     moments.add(make_chunk(tokens=200), 0, make_tokens(200))
-    return fit_transform(moments)
+    return fit_transform(moments, references=references)
 
 
 def profile_with(transform):
@@ -32,15 +37,101 @@ def profile_with(transform):
     return replace(profile, tables=replace(profile.tables, transform=transform))
 
 
-@pytest.mark.parametrize(("grouping", "schema"), [(JOINT, 4), (APART, 3)])
-def test_either_grouping_has_its_schema_and_comes_back_with_its_hash(tmp_path, grouping, schema):
-    profile = profile_with(transform_of(grouping))
+@pytest.mark.parametrize(("grouping", "references", "schema"), [(JOINT, True, 5), (JOINT, False, 4), (APART, False, 3)])
+def test_each_kind_has_its_schema_and_comes_back_with_its_hash(tmp_path, grouping, references, schema):
+    profile = profile_with(transform_of(grouping, references=references))
     save_profile(profile, tmp_path / "p")
 
     assert f'\\"schema\\": {schema}'.encode() in (tmp_path / "p").read_bytes()
     loaded = load_profile(tmp_path / "p")
     assert loaded.hash == profile.hash
     assert loaded.tables.transform.grouping == grouping
+    assert loaded.tables.transform.table_reach == int(references)
+
+
+def test_only_a_profile_with_references_says_how_they_work(tmp_path):
+    for references in (True, False):
+        save_profile(profile_with(transform_of(JOINT, references=references)), tmp_path / "p")
+        for name in (b"transform_modes", b"transform_table_offsets", b"transform_predicted_largest"):
+            assert (name in (tmp_path / "p").read_bytes()) == references
+
+
+def test_the_same_moments_make_other_tables_and_nothing_else_other_with_references():
+    with_them, without = (transform_of(JOINT, make_features(), references=references) for references in (True, False))
+
+    assert (with_them.table_reach, without.table_reach) == (1, 0)
+    for name in ("means", "key_roots", "value_scales", "ranks"):
+        assert np.array_equal(getattr(with_them, name), getattr(without, name))
+    for a, b in zip(with_them.bases, without.bases, strict=True):
+        assert np.array_equal(a, b)
+    for place, (a, b) in enumerate(zip(with_them.tables, without.tables, strict=True)):
+        assert a.channels == with_them.ranks[max(0, place - 1)].sum()
+        assert b.channels == without.ranks[place].sum()
+
+
+def test_a_file_of_another_schema_than_its_tables_is_refused(tmp_path):
+    """The tables of a step reach as far as the ranks of the step before, or they do not."""
+    path = tmp_path / "p"
+    for references, other in ((True, 4), (False, 5)):
+        save_profile(profile_with(transform_of(JOINT, references=references)), path)
+        tensors, header = load_file(path), metadata_of(path)
+        constants = metadata_of_schema(tmp_path / "other", other)["constants"]
+        save_file(tensors, path, {"cachegen_profile": json.dumps(header | {"schema": other, "constants": constants})})
+        with pytest.raises(FormatError, match="transform table "):
+            load_profile(path)
+
+
+def metadata_of(path):
+    with safetensors.safe_open(str(path), framework="numpy") as file:
+        return json.loads(file.metadata()["cachegen_profile"])
+
+
+def metadata_of_schema(path, schema):
+    save_profile(profile_with(transform_of(JOINT, references=schema == 5)), path)
+    return metadata_of(path)
+
+
+@pytest.mark.parametrize("schema", [2, 6, 5.5, True, None, "5"])
+def test_a_schema_that_there_is_not_is_refused_as_a_version(tmp_path, schema):
+    path = tmp_path / "p"
+    save_profile(profile_with(transform_of(JOINT, references=True)), path)
+    packed = json.dumps(metadata_of(path) | {"schema": schema})
+    save_file(load_file(path), path, {"cachegen_profile": packed})
+
+    with pytest.raises(VersionError, match="this release reads 3 to 5"):
+        load_profile(path)
+
+
+@pytest.mark.parametrize("schema", [5.0, [5], {"5": 5}])
+def test_a_schema_that_is_no_whole_number_is_refused(tmp_path, schema):
+    path = tmp_path / "p"
+    save_profile(profile_with(transform_of(JOINT, references=True)), path)
+    packed = json.dumps(metadata_of(path) | {"schema": schema})
+    save_file(load_file(path), path, {"cachegen_profile": packed})
+
+    with pytest.raises((FormatError, VersionError)):
+        load_profile(path)
+
+
+@pytest.mark.parametrize("reach", [2, 14])
+def test_a_reach_that_files_have_no_place_for_makes_no_profile(reach):
+    transform = transform_of(JOINT)
+    # ranks of one number, so that tables fit whatever the reach
+    even = np.full_like(transform.ranks, 1)
+    bases = tuple(basis[:1] for basis in transform.bases)
+    own = slice(0, len(transform.units))
+    tables = tuple(
+        FrequencyTables(table.first[:, own], table.count[:, own], table.frequencies[: table.starts[own.stop]])
+        for table in transform.tables
+    )
+    transform = replace(transform, ranks=even, bases=bases, tables=tables, table_reach=reach)
+    with pytest.raises(FormatError, match=f"no place for .* and tables {reach} away"):
+        profile_with(transform)
+
+
+def test_units_apart_have_no_references():
+    with pytest.raises(FormatError, match=r"no place for Grouping.*joint=False.* and tables 1 away"):
+        profile_with(transform_of(APART, references=True))
 
 
 @pytest.mark.parametrize("grouping", [Grouping(20, joint=True), Grouping(20, joint=False)])
@@ -55,16 +146,31 @@ def test_units_apart_have_no_codebook():
         replace(apart, codebook=joint.codebook)
 
 
-def test_a_profile_of_the_release_before_is_found_for_its_chunks(tmp_path, monkeypatch):
+def test_profiles_of_earlier_releases_are_found_for_their_chunks(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fingerprint = IDENTITY.model_fingerprint
-    old, new = profile_with(transform_of(APART)), profile_with(transform_of(JOINT))
-    before = cache_dir() / "profiles" / f"{fingerprint.hex()}-3-transform.safetensors"
-    for profile, path in ((old, before), (new, profile_path(fingerprint, transform=True))):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    folder = cache_dir() / "profiles"
+    kinds = {
+        folder / f"{fingerprint.hex()}-3-transform.safetensors": transform_of(APART),
+        folder / f"{fingerprint.hex()}-4-transform.safetensors": transform_of(JOINT),
+        profile_path(fingerprint, transform=True): transform_of(JOINT, references=True),
+        profile_path(fingerprint, transform=False): "a refusal",
+    }
+    assert len(kinds) == 4
+    assert profile_path(fingerprint, transform=True) == folder / f"{fingerprint.hex()}-5-transform.safetensors"
+    # as every release had it: nothing of it has changed
+    assert profile_path(fingerprint, transform=False) == folder / f"{fingerprint.hex()}-3.safetensors"
+    folder.mkdir(parents=True)
+    profiles = {path: profile_with(transform) for path, transform in kinds.items()}
+    for path, profile in profiles.items():
         save_profile(profile, path)
 
-    assert profile_path(fingerprint, transform=True) != before
-    for profile in (old, new):
+    for profile in profiles.values():
         assert find_profile(fingerprint, profile.hash).hash == profile.hash
     assert find_profile(fingerprint, bytes(32)) is None
+    # a damaged one does not stand in the way of the others
+    paths = list(profiles)
+    paths[2].write_bytes(b"damaged")
+    assert find_profile(fingerprint, profiles[paths[2]].hash) is None
+    for path in paths[:2] + paths[3:]:
+        assert find_profile(fingerprint, profiles[path].hash).hash == profiles[path].hash

@@ -167,7 +167,7 @@ def test_a_model_of_whose_tokens_nothing_is_known_is_calibrated_without_a_codebo
     assert unknown.tables.transform.codebook is None
     headers = [header_of(profile, tmp_path / "profile") for profile in (known, unknown)]
     assert [header["transform"]["codebook"] for header in headers] == [True, False]
-    assert [header["schema"] for header in headers] == [4, 4]
+    assert [header["schema"] for header in headers] == [5, 5]
 
 
 def test_wide_rows_are_cut_to_the_directions_of_most_energy_the_same_each_time(monkeypatch):

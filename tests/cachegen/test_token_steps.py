@@ -7,7 +7,7 @@ import pytest
 import torch
 from checks import IDENTITY, identity_of, make_chunk
 
-from cachegen.codecs.token_steps import LEVEL_DISTANCE, TokenSteps, choose_offsets, read_offsets, write_offsets
+from cachegen.codecs.token_steps import LEVEL_DISTANCE, choose_offsets, read_offsets, write_offsets
 from cachegen.codecs.transform import SECTION_COEFFICIENTS, SECTION_TOKEN_STEPS, SINK_TOKENS, TransformCodec
 from cachegen.codecs.transform_tables import stream_coefficients
 from cachegen.encoding import Encoding
@@ -97,18 +97,6 @@ def test_other_steps_than_the_encoders_do_not_decode(profile):
 
     with pytest.raises(FormatError, match=f"section {SECTION_COEFFICIENTS}"):
         TransformCodec("numba").decode(sections, layout_of(kv), 2, profile.tables, SINK_TOKENS)
-
-
-def test_groups_hold_every_token_once_finest_first():
-    steps = TokenSteps(4, np.array([2, 0, -1, 0, 2, -1, 0]))
-
-    assert steps.order.tolist() == [2, 5, 1, 3, 6, 0, 4]
-    assert steps.groups == [
-        (LEVEL_PLACES[4] - 1, slice(0, 2)),
-        (LEVEL_PLACES[4], slice(2, 5)),
-        (LEVEL_PLACES[4] + 2, slice(5, 7)),
-    ]
-    assert (np.diff(steps.steps) >= 0).all()
 
 
 @pytest.mark.parametrize(

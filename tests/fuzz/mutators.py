@@ -118,11 +118,11 @@ def _shuffled(sections: list[tuple[int, bytes]], rng: random.Random) -> list[tup
     if kind == 0:
         return sections[:a] + sections[a + 1 :]
     if kind == 1:
-        return [*sections, (rng.randrange(16), sections[a][1])]
+        return [*sections, (rng.randrange(18), sections[a][1])]
     if kind == 2:
         sections[a], sections[b] = (sections[a][0], sections[b][1]), (sections[b][0], sections[a][1])
         return sections
-    sections[a] = (rng.randrange(16), sections[a][1])
+    sections[a] = (rng.randrange(18), sections[a][1])
     return sections
 
 

@@ -73,13 +73,12 @@ def check_profile(data: bytes) -> None:
         profile = load_forged(data)
     except CachegenError:
         return
-    transform = profile.tables.transform
-    codebook = not isinstance(transform, str) and transform.codebook is not None
+    which = kind_of(profile)
     identity = ChunkIdentity(profile.model_fingerprint, profile.hash, bytes(32), 0, 0)
     for encoding in ENCODINGS:
         if not CODECS[encoding.codec].uses_tables:
             continue
-        stored = unpack(seeds.encode(*seeds.CHUNKS[1], encoding, codebook=codebook))
+        stored = unpack(seeds.encode(*seeds.CHUNKS[1], encoding, which=which))
         sections = {key: bytes(body) for key, body in stored.sections.items()}
         check_container(pack(encoding, stored.layout, replace(identity, first_token=2), sections), profile)
         try:
@@ -88,6 +87,14 @@ def check_profile(data: bytes) -> None:
             continue
         assert isinstance(outcome(coded, profile, CODECS), torch.Tensor), f"{encoding}: its own bytes are refused"
         check_container(coded, profile)
+
+
+def kind_of(profile: Profile) -> int:
+    """Which of the seeds has chunks of the same sections."""
+    transform = profile.tables.transform
+    if isinstance(transform, str):
+        return 0
+    return 2 if transform.table_reach else int(transform.codebook is not None)
 
 
 def load_forged(data: bytes) -> Profile:

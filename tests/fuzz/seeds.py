@@ -13,11 +13,13 @@ from cachegen.pipeline import encode_chunk
 from cachegen.profile import Profile, load_profile
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
-PROFILE_FILE, CODEBOOK_FILE = GOLDEN / "profile.safetensors", GOLDEN / "profile-codebook.safetensors"
-# of one model: without a codebook and with one
-PROFILE, WITH_CODEBOOK = load_profile(PROFILE_FILE), load_profile(CODEBOOK_FILE)
+# of one model: without a codebook, with one, and with references too
+PROFILE_FILES = [GOLDEN / f"{name}.safetensors" for name in ("profile", "profile-codebook", "profile-references")]
+PROFILE, WITH_CODEBOOK, WITH_REFERENCES = PROFILES = [load_profile(path) for path in PROFILE_FILES]
 # tokens, position of the first one, dtype: no delta, sinks beside coded tokens, a full group, a tail of one
 CHUNKS = ((1, 1536, torch.float32), (6, 2, torch.bfloat16), (10, 0, torch.float16), (21, 20, torch.bfloat16))
+# Of a context's end, so that steps differ, and of which the second half repeats the first, so that references are used.
+REPEATING = (24, 30, torch.float32)
 
 
 def make_kv(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
@@ -25,34 +27,38 @@ def make_kv(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
     rng = torch.Generator().manual_seed(num_tokens)
     sizes = torch.tensor([0.3, 1.0, 4.0])
     kv = torch.randn(PROFILE.shape.chunk_shape(num_tokens), generator=rng) * sizes + sizes
+    if num_tokens == REPEATING[0]:
+        kv[:, :, num_tokens // 2 :] = kv[:, :, : num_tokens // 2] * 1.01
     kv[0, 1, -1, 0, 0] = 77.0
     return kv.to(dtype)
 
 
 @cache
-def encode(num_tokens: int, first_token: int, dtype: torch.dtype, encoding: Encoding, *, codebook: bool) -> bytes:
-    """One small container, of the profile with a codebook or of the one without."""
-    profile = WITH_CODEBOOK if codebook else PROFILE
+def encode(num_tokens: int, first_token: int, dtype: torch.dtype, encoding: Encoding, *, which: int) -> bytes:
+    """One small container, of one of the profiles."""
+    profile = PROFILES[which]
     identity = replace(IDENTITY, profile_hash=profile.hash, first_token=first_token)
-    return encode_chunk(make_kv(num_tokens, dtype), encoding, identity, profile)
+    tokens_behind = 200 if num_tokens == REPEATING[0] else None
+    return encode_chunk(make_kv(num_tokens, dtype), encoding, identity, profile, tokens_behind)
 
 
 def containers() -> list[bytes]:
-    """Containers of every encoding, those of the transform with either profile."""
-    small = [encode(*chunk, encoding, codebook=False) for encoding in ENCODINGS for chunk in CHUNKS]
+    """Containers of every encoding, those of the transform with each profile."""
+    small = [encode(*chunk, encoding, which=0) for encoding in ENCODINGS for chunk in CHUNKS]
     levels = [encoding for encoding in ENCODINGS if encoding.codec == "transform"]
-    small += [encode(*chunk, encoding, codebook=True) for encoding in levels[::3] for chunk in CHUNKS]
+    small += [encode(*chunk, encoding, which=1) for encoding in levels[::3] for chunk in CHUNKS]
+    small += [encode(*chunk, encoding, which=2) for encoding in levels[::3] for chunk in (*CHUNKS, REPEATING)]
     return [path.read_bytes() for path in sorted(GOLDEN.glob("*.encoded"))] + small
 
 
 def profile_named_by(data: bytes) -> Profile:
-    """The profile whose hash a container's header has; one without a codebook if it has neither."""
-    return WITH_CODEBOOK if WITH_CODEBOOK.hash in data[:SECTION_TABLE_AT] else PROFILE
+    """The profile whose hash a container's header has; the plainest if it has none of them."""
+    return next((profile for profile in PROFILES if profile.hash in data[:SECTION_TABLE_AT]), PROFILE)
 
 
 def profiles() -> list[bytes]:
     """Profile files."""
-    return [PROFILE_FILE.read_bytes(), CODEBOOK_FILE.read_bytes()]
+    return [path.read_bytes() for path in PROFILE_FILES]
 
 
 def manifests() -> list[bytes]:

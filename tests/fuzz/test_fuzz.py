@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import mutators
+import numpy as np
 import properties
 import pytest
 import seeds
 
 from cachegen.codecs import CODECS
+from cachegen.codecs.transform import SECTION_REFERENCES
+from cachegen.container import unpack
 from cachegen.errors import CachegenError, ChecksumError, FormatError
 from cachegen.kernels import get_backend, numba_range, range_coder
 from cachegen.pipeline import decode_chunk
@@ -56,9 +59,20 @@ def test_seeds_hold_what_fuzzing_asks_of_every_input(data):
     decode_chunk(data, seeds.profile_named_by(data))
 
 
-@pytest.mark.parametrize("data", seeds.profiles(), ids=["without a codebook", "with a codebook"])
+@pytest.mark.parametrize("data", seeds.profiles(), ids=["without a codebook", "with a codebook", "with references"])
 def test_profile_seeds_hold_what_fuzzing_asks_of_every_profile(data):
     properties.check_profile(data)
+
+
+def test_seeds_have_chunks_whose_references_are_used():
+    used = [
+        data
+        for data in seeds.containers()
+        if (body := unpack(data).sections.get(SECTION_REFERENCES))
+        and (np.frombuffer(body[-(len(body) // 5) :], "u1") > 2).any()
+    ]
+
+    assert len(used) > 8
 
 
 def test_each_codec_with_a_backend_has_a_twin_on_the_reference():
@@ -102,6 +116,7 @@ class Negating:
         ("cachegen-repo-1", "cachegen-repo"),
         ("transform-2", "transform"),
         ("codebook-3", "transform"),
+        ("references-3", "transform"),
     ],
 )
 def test_backends_that_disagree_are_noticed(name, codec, monkeypatch):
@@ -127,7 +142,7 @@ def test_range_coders_that_disagree_are_noticed(verdict, monkeypatch):
         properties.check_container(data)
 
 
-@pytest.mark.parametrize("profile", [seeds.PROFILE, seeds.WITH_CODEBOOK], ids=["without a codebook", "with one"])
+@pytest.mark.parametrize("profile", seeds.PROFILES, ids=["without a codebook", "with one", "with references"])
 def test_a_profile_with_another_tensor_and_its_right_hash_gets_past_the_hash(profile, tmp_path):
     save_profile(profile, tmp_path / "profile")
     data = bytearray((tmp_path / "profile").read_bytes())

@@ -17,7 +17,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cachegen.kernels import triton_histogram, triton_quantize, triton_rans, triton_restore, triton_uniform
+from cachegen.kernels import (
+    triton_histogram,
+    triton_prediction,
+    triton_quantize,
+    triton_rans,
+    triton_restore,
+    triton_uniform,
+)
 
 RECORD = Path(__file__).parent / "kernel_resources.json"
 CAPABILITIES = (80, 90)
@@ -71,6 +78,10 @@ def variants():
     uniform = {"y": "*fp32", "step": "*fp64", "symbols": "*i32"}
     block = {"block": triton_uniform.BLOCK}
     yield Variant("uniform", triton_uniform.quantize_kernel, triton_uniform.LAUNCH, uniform, block)
+    for name, element in (("int16", "*i16"), ("int32", "*i32")):
+        added = {"columns": "*i32", "weights": "*i32", "ranks": "*i32", "residuals": element}
+        block = {"block": triton_prediction.BLOCK}
+        yield Variant(f"add_{name}", triton_prediction.add_kernel, triton_prediction.LAUNCH, added, block)
     summed = {"sums": "*fp64", "totals": "*fp64"}
     yield Variant("totals", quantize.totals_kernel, quantize.SUMS_LAUNCH, summed, {"block": quantize.TOTALS_BLOCK})
     tile = {"tokens_tile": quantize.TOKENS_TILE, "channels_tile": quantize.CHANNELS_TILE}

@@ -21,10 +21,10 @@ FINGERPRINT = bytes(range(16))
 KEY = bytes(range(32, 64))
 # In the middle of the chunk of 23 tokens, the transform's step changes.
 TOKENS_BEHIND = 200
-# Of the transform with a codebook: the finest level, a common one and the coarsest.
-CODEBOOK_LEVELS = (0, 3, 7)
-# Place of the chunk of so many tokens, for the codebook: one coded token, and two sinks beside coded ones.
-CODEBOOK_FIRST_TOKEN = {1: 8, 23: 2}
+# Of the transform with a codebook, and with references too: the finest level, a common one and the coarsest.
+SOME_LEVELS = (0, 3, 7)
+# Place of the chunk of so many tokens, for these: one coded token, two sinks beside coded ones, coded ones alone.
+FIRST_TOKEN = {1: 8, 23: 2, 64: 40}
 VOCABULARY = 40
 
 
@@ -39,14 +39,15 @@ def make_chunk(num_tokens, seed):
     return kv.to(torch.bfloat16)
 
 
-def make_profile():
-    """A profile without a codebook."""
-    builder = ProfileBuilder(SHAPE, FINGERPRINT)
-    builder.add(make_chunk(120, seed=1))
-    return builder.build()
+def make_repeating_chunk(num_tokens, seed):
+    """A chunk of which each quarter is the one before, but for a little noise, so that references pay."""
+    rng = torch.Generator().manual_seed(seed)
+    quarter = make_chunk(num_tokens // 4, seed).float()
+    quarters = [quarter * (1 + 0.01 * torch.randn(quarter.shape, generator=rng)) for _ in range(4)]
+    return torch.cat(quarters, dim=2).to(torch.bfloat16)
 
 
-def make_codebook_profile():
+def make_references_profile():
     """A profile of a model in whose keys and values a token and the one before it show."""
     rng = torch.Generator().manual_seed(3)
     features = TokenFeatures(*(torch.randn((VOCABULARY, size), generator=rng).half() for size in (6, 4)))
@@ -60,13 +61,13 @@ def make_codebook_profile():
     return builder.build()
 
 
-def write_missing(name, num_tokens, encoding, profile, index, first_token):
+def write_missing(name, kv, encoding, profile, index, first_token):
     """A container of a chunk and what it decodes to, unless it is there."""
-    encoded = FOLDER / f"{name}-t{num_tokens}.encoded"
+    encoded = FOLDER / f"{name}-t{kv.shape[2]}.encoded"
     if encoded.exists():
         return
     identity = ChunkIdentity(FINGERPRINT, profile.hash, KEY, index, first_token)
-    data = encode_chunk(make_chunk(num_tokens, seed=2), encoding, identity, profile, TOKENS_BEHIND)
+    data = encode_chunk(kv, encoding, identity, profile, TOKENS_BEHIND)
     decoded = decode_chunk(data, profile).kv
     encoded.write_bytes(data)
     encoded.with_suffix(".decoded").write_bytes(decoded.view(torch.uint8).numpy().tobytes())
@@ -82,14 +83,22 @@ def load_or_make(path, make) -> Profile:
 def main():
     """Write the profiles, and for each chunk its containers and what each decodes to, where they are missing."""
     FOLDER.mkdir(exist_ok=True)
-    profile = load_or_make(FOLDER / "profile.safetensors", make_profile)
-    with_codebook = load_or_make(FOLDER / "profile-codebook.safetensors", make_codebook_profile)
+    # of releases whose profiles had no references, or no codebook either; this one makes no such profiles
+    profile = load_profile(FOLDER / "profile.safetensors")
+    with_codebook = load_profile(FOLDER / "profile-codebook.safetensors")
+    with_references = load_or_make(FOLDER / "profile-references.safetensors", make_references_profile)
     for index, num_tokens in enumerate((1, 23)):
+        kv = make_chunk(num_tokens, seed=2)
         for encoding in ENCODINGS:
-            write_missing(str(encoding), num_tokens, encoding, profile, index, index)
-        for level in CODEBOOK_LEVELS:
-            encoding, first_token = Encoding("transform", level), CODEBOOK_FIRST_TOKEN[num_tokens]
-            write_missing(f"codebook-{level}", num_tokens, encoding, with_codebook, index, first_token)
+            write_missing(str(encoding), kv, encoding, profile, index, index)
+        for level in SOME_LEVELS:
+            encoding, first_token = Encoding("transform", level), FIRST_TOKEN[num_tokens]
+            write_missing(f"codebook-{level}", kv, encoding, with_codebook, index, first_token)
+            write_missing(f"references-{level}", kv, encoding, with_references, index, first_token)
+    kv = make_repeating_chunk(64, seed=4)
+    write_missing("raw", kv, Encoding("raw"), profile, 2, FIRST_TOKEN[64])
+    for level in SOME_LEVELS:
+        write_missing(f"references-{level}", kv, Encoding("transform", level), with_references, 2, FIRST_TOKEN[64])
 
 
 if __name__ == "__main__":
