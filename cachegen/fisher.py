@@ -23,7 +23,7 @@ from cachegen.model import LanguageModel
 
 # A context is cut at every multiple; what is before gets the gradients of what is predicted behind.
 SPLIT_TOKENS = 512
-# Tokens with gradients that the mean over a layer's keys, or values, weighs as much as: a few tokens say nothing of many
+# The mean over a layer's keys, or values, weighs as much as so many tokens with gradients: a few say nothing of many
 # directions, which would be taken to be harmless.
 PRIOR_TOKENS = 64
 # Tokens predicted behind a split; a graph of their activations is what takes memory.
@@ -42,7 +42,7 @@ class FisherInformation:
     Parameters
     ----------
     model : LanguageModel
-        Left as it is. Where it gives no gradients, a warning is logged and there is no information.
+        Left as it is, dropout off. Where it gives no gradients, a warning is logged and there is no information.
     rotary : Rotary
         How its keys turn.
     """
@@ -51,8 +51,9 @@ class FisherInformation:
         self._model, self._rotary = model, rotary
         shape = model.shape
         self._sharing_layers = model.new_cache(1).sharing_layers
-        self._random = torch.Generator().manual_seed(0)
-        self._sums = torch.zeros(shape.num_layers, 2, shape.num_kv_heads, shape.head_dim, shape.head_dim)
+        self._random = torch.Generator("cpu").manual_seed(0)
+        size = (shape.num_layers, 2, shape.num_kv_heads, shape.head_dim, shape.head_dim)
+        self._sums = torch.zeros(size, dtype=torch.float32, device="cpu")
         self._num_tokens = 0
         self._fails = False
 
@@ -68,12 +69,13 @@ class FisherInformation:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever a model's own code raises where it makes no graph
-                self._fail(repr(error))
+                _LOG.warning("%s: no gradients of the KV cache: %r", self._model.name, error)
+                self._fails = True
+                return
+            if bool(torch.isfinite(gradients).all()):
+                self._count(gradients, find_sinks(kv[:, 1, :split]).cpu())
             else:
-                if bool(torch.isfinite(gradients).all()):
-                    self._count(gradients, find_sinks(kv[:, 1, :split]).cpu())
-                else:
-                    self._fail("they are not finite")
+                _LOG.warning("%s: gradients that are not finite are left out", self._model.name)
 
     def blocks(self) -> F32 | None:
         """Information of each head's un-rotated keys and of its values, ``(layers, 2, kv_heads, head_dim, head_dim)``.
@@ -81,9 +83,13 @@ class FisherInformation:
         In nats a squared unit, up to a factor common to all. None where there is none.
         """
         if self._fails or not bool(self._sums.any()):
+            _LOG.warning("%s: nothing is known of what errors in its KV cache cost: all count alike", self._model.name)
             return None
         usual = torch.diagonal(self._sums, dim1=-2, dim2=-1).mean(dim=(2, 3)) * (PRIOR_TOKENS / self._num_tokens)
-        blocks: F32 = (self._sums + usual[:, :, None, None, None] * torch.eye(self._sums.shape[-1])).numpy()
+        blocks: F32 = (
+            self._sums
+            + usual[:, :, None, None, None] * torch.eye(self._sums.shape[-1], dtype=torch.float32, device="cpu")
+        ).numpy()
         return blocks
 
     def _gradients(self, kv: torch.Tensor, behind: Sequence[int]) -> torch.Tensor:
@@ -102,10 +108,6 @@ class FisherInformation:
         layers, _, tokens, heads, dim = kv.shape
         return torch.stack(gradients).reshape(layers, 2, heads, tokens, dim).float().cpu()
 
-    def _fail(self, reason: str) -> None:
-        _LOG.warning("%s: no gradients of the KV cache, so all errors count alike: %s", self._model.name, reason)
-        self._fails = True
-
     def _count(self, gradients: torch.Tensor, sinks: torch.Tensor) -> None:
         positions = np.arange(gradients.shape[3])
         weights = torch.from_numpy((len(positions) - positions) ** DISTANCE_POWER).float()
@@ -121,12 +123,17 @@ class FisherInformation:
 
 @contextmanager
 def _frozen(model: LanguageModel) -> Iterator[None]:
-    """Keep a model's weights out of graphs for a while: they need no gradients, and activations kept for them."""
+    """Take weights out of graphs for a while, and dropout out of the network: both are put back."""
     trained = [weight for weight in model.network.parameters() if weight.requires_grad]
+    in_training = [module for module in model.network.modules() if module.training]
     try:
         for weight in trained:
             weight.requires_grad_(False)
+        model.network.eval()
         yield
     finally:
         for weight in trained:
             weight.requires_grad_(True)
+        for module in in_training:
+            # not train(), which sets all modules below it too
+            module.training = True

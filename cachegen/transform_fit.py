@@ -146,8 +146,11 @@ def _key_roots(own: torch.Tensor, metrics: F32 | None, scales: F64) -> torch.Ten
 
     ``own`` are the covariances of the keys.
     """
-    metric = torch.eye(own.shape[-1]).expand(own.shape) if metrics is None else torch.from_numpy(metrics)
-    metric = metric.double()
+    alike = torch.eye(own.shape[-1], dtype=torch.float64).expand(own.shape)
+    metric = alike if metrics is None else torch.from_numpy(metrics).double()
+    # errors in the keys of a layer whose values are zero cost nothing, whatever their direction
+    costs_nothing = torch.diagonal(metric, dim1=-2, dim2=-1).sum(dim=(1, 2)) <= 0
+    metric = torch.where(costs_nothing[:, None, None, None], alike, metric)
     energy = torch.diagonal(own, dim1=-2, dim2=-1).sum(dim=(1, 2))
     weighted = (metric * own).sum(dim=(1, 2, 3))
     # so that the metric says how a layer's directions compare, and the scales how layers do

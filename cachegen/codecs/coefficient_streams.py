@@ -18,7 +18,7 @@ from cachegen.codecs.transform_tables import Span, TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError
 from cachegen.kernels.base import Backend, CodedStreams, PlacedStream
-from cachegen.kernels.prediction import predict
+from cachegen.kernels.prediction import take_off_predictions
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 
 _U32 = struct.Struct("<I")
@@ -39,8 +39,9 @@ class Stream:
     @property
     def name(self) -> str:
         """What errors call it."""
-        step = GRID_STEPS[self.group.place]
-        return f"unit {self.unit.index}, step {step:.3g}, coefficients {self.span.first}..{self.span.end - 1}"
+        step, tables = GRID_STEPS[self.group.place], GRID_STEPS[self.group.table_place]
+        by = "" if tables == step else f" by tables of {tables:.3g}"
+        return f"unit {self.unit.index}, step {step:.3g}{by}, coefficients {self.span.first}..{self.span.end - 1}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def write_coefficients(
     groups, own = references.groups(places), np.arange(len(places))
     for unit, of_unit in zip(transform.units, symbols, strict=True):
         predictions = references.predictions(unit.index, places, own, transform.ranks[places, unit.index])
-        of_unit[:, predictions.columns[:, 0]] -= predict(of_unit, predictions).astype(np.int32)
+        take_off_predictions(of_unit, predictions)
     streams = [
         stream
         for unit, of_unit in zip(transform.units, groups, strict=True)

@@ -59,13 +59,18 @@ def _most_alike(symbols: Sequence[I32], places: Places) -> tuple[I64, I64]:
     """The two earlier tokens whose multiples leave least of each token; itself where none does."""
     steps = np.asarray(GRID_STEPS, dtype=np.float32)[places]
     fits = np.logical_and.reduce([np.abs(of_unit).max(axis=0) <= PREDICTED_LARGEST for of_unit in symbols])
-    z = [torch.from_numpy(_weighted(of_unit * (steps * fits), float(steps.min()))) for of_unit in symbols]
+    z = [
+        torch.from_numpy(_weighted(of_unit.astype(np.float32) * (steps * fits), float(steps.min())))
+        for of_unit in symbols
+    ]
     sizes = torch.stack([of_unit.square().sum(dim=0) for of_unit in z]).sum(dim=0)
     found = []
     for begin in range(0, len(places), _BLOCK_TOKENS):
         end = min(begin + _BLOCK_TOKENS, len(places))
         back = max(0, begin - _LOOK_BACK)
-        products = torch.stack([of_unit[:, begin:end].T @ of_unit[:, back:end] for of_unit in z]).sum(dim=0)
+        products = torch.zeros(end - begin, end - back, dtype=torch.float32, device="cpu")
+        for of_unit in z:
+            products.addmm_(of_unit[:, begin:end].T, of_unit[:, back:end])
         # what of a token's size its projection on an earlier one takes away
         less = products.clamp_min(0).square() / sizes[back:end].clamp_min(torch.finfo(torch.float32).tiny)
         gains, at = less.tril(begin - back - 1).topk(min(2, end - back), dim=1)

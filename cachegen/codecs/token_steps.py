@@ -2,8 +2,8 @@
 
 What noise in a token's keys and values does to a later token grows with the square of the attention that it gets, and
 what is asked and answered behind a context looks at its end most. Weights of the tokens themselves, learned from the
-attention they get in calibration texts, were tried and gained nothing beyond that but for sinks, which the codec gives the
-finest of its steps (``sink_tokens.py``).
+attention they get in calibration texts, were tried and gained nothing beyond that, but for sinks, which the codec gives
+the finest of its steps (``sink_tokens.py``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The ``transform`` codec: keys un-rotated, decorrelated across heads and layers, uniformly quantized, entropy-coded.
 
+What a token's identity says is taken off before, and what earlier tokens of the chunk say of its symbols behind.
 Energy gathers in few coefficients, most of which are zero at every level but the finest. The profile brings all that
 describes the model; a chunk holds symbols alone, and the tokens that are stored as they are.
 """
@@ -113,7 +114,8 @@ class TransformCodec:
             ]
             references = no_references(len(symbols), len(coded))
             if transform.table_reach:
-                references = choose_references(symbols, transform, places[coded])
+                with _float32_products(kv.device):
+                    references = choose_references(symbols, transform, places[coded])
                 sections[SECTION_REFERENCES] = write_references(references, kv.shape[2])
             sections[SECTION_COEFFICIENTS] = write_coefficients(
                 symbols, transform, references, places[coded], self._backend

@@ -15,6 +15,8 @@ import numpy.typing as npt
 WEIGHT_BITS = 14
 # Symbols of a predicted token lie within, so that references never ask a decoder for more than 16 bits.
 PREDICTED_LARGEST = (1 << 15) - 1
+# Coefficients that an encoder predicts at one time, in 64-bit numbers.
+_BLOCK_COEFFICIENTS = 256
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -29,7 +31,7 @@ class Predictions:
     columns : int32 array, ``(predicted tokens, 3)``
         A token's own, and those of its two references, which come before it in this order or are not predicted.
     weights : int32 array, ``(predicted tokens, 2)``
-        Of the references, in units of ``2**-WEIGHT_BITS``; 0..2^17.
+        Of the references, in units of ``2**-WEIGHT_BITS``; 0..2^16.
     ranks : int32 array, ``(predicted tokens,)``
         How many of a token's coefficients are predicted, from the first on; the others stay as they are.
     """
@@ -49,6 +51,14 @@ def predict(symbols: npt.NDArray[np.signedinteger], predictions: Predictions) ->
     inside = np.arange(len(symbols))[:, None] < predictions.ranks
     predicted: I64 = np.where(inside, (sums + (1 << (WEIGHT_BITS - 1))) >> WEIGHT_BITS, 0)
     return predicted
+
+
+def take_off_predictions(symbols: npt.NDArray[np.signedinteger], predictions: Predictions) -> None:
+    """Leave of an encoder's symbols ``(coefficients, tokens)`` what their predictions do not say, in place."""
+    for first in range(0, len(symbols), _BLOCK_COEFFICIENTS):
+        block = symbols[first : first + _BLOCK_COEFFICIENTS]
+        of_block = Predictions(predictions.columns, predictions.weights, predictions.ranks - first)
+        block[:, predictions.columns[:, 0]] -= predict(block, of_block).astype(block.dtype)
 
 
 def add_predictions(residuals: npt.NDArray[np.signedinteger], predictions: Predictions) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families import SUPPORTED, model_of
-from tiny_models import random_tokens, tiny_llama
+from tiny_models import random_tokens, tiny_gpt2, tiny_llama
 
 import cachegen.fisher
 from cachegen.calibration import prefilled_kv
@@ -14,6 +14,7 @@ from cachegen.codecs.token_steps import DISTANCE_POWER
 from cachegen.codecs.transform import SINK_TOKENS
 from cachegen.fisher import FisherInformation
 from cachegen.model_probe import find_rotary
+from cachegen.profile_builder import ProfileBuilder
 
 
 def information_of(model, token_ids, times=1):
@@ -65,8 +66,9 @@ def test_they_foretell_the_divergence_that_noise_causes(half, monkeypatch):
 # the transform cannot code this one's keys
 @pytest.mark.parametrize("family", sorted(SUPPORTED.keys() - {"hunyuan_v1_dense"}))
 def test_every_family_gives_gradients(family):
-    model = model_of(family)
-    assert information_of(model, random_tokens(120)) is not None
+    blocks = information_of(model_of(family), random_tokens(120))
+    # of the keys and of the values of every layer
+    assert (np.trace(blocks, axis1=-2, axis2=-1).sum(axis=2) > 0).all()
 
 
 def test_the_same_context_gives_the_same_information_and_leaves_the_model_as_it_was():
@@ -91,10 +93,11 @@ def test_a_model_without_gradients_has_no_information_and_says_so(caplog, monkey
     with caplog.at_level(logging.WARNING, logger="cachegen.calibration"):
         fisher.add(kv, token_ids)
         fisher.add(kv, token_ids)
+        assert fisher.blocks() is None
 
-    assert fisher.blocks() is None
-    assert [record.getMessage().split(":")[1].split(",")[0] for record in caplog.records] == [
-        " no gradients of the KV cache"
+    assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
+        "no gradients of the KV cache",
+        "nothing is known of what errors in its KV cache cost",
     ]
     assert all(weight.requires_grad for weight in model.network.parameters())
 
@@ -102,3 +105,51 @@ def test_a_model_without_gradients_has_no_information_and_says_so(caplog, monkey
 def test_sinks_do_not_count(monkeypatch):
     monkeypatch.setattr(cachegen.fisher, "find_sinks", lambda values: torch.ones(values.shape[1], dtype=torch.bool))
     assert information_of(tiny_llama(), random_tokens(60)) is None
+
+
+def test_gradients_that_are_not_finite_are_left_out_and_the_others_count(caplog, monkeypatch):
+    model, token_ids = tiny_llama(), random_tokens(60)
+    fisher = FisherInformation(model, find_rotary(model))
+    kv = prefilled_kv(model, token_ids)
+    fisher.add(kv, token_ids)
+    before = fisher.blocks()
+    monkeypatch.setattr(fisher, "_gradients", lambda kv, _behind: torch.full(kv.transpose(2, 3).shape, torch.inf))
+    with caplog.at_level(logging.WARNING, logger="cachegen.calibration"):
+        fisher.add(kv, token_ids)
+
+    assert "gradients that are not finite are left out" in caplog.text
+    np.testing.assert_array_equal(fisher.blocks(), before)
+
+
+def test_dropout_takes_no_part_and_is_put_back():
+    token_ids, models = random_tokens(60), [tiny_gpt2(), tiny_gpt2()]
+    kv = prefilled_kv(models[0], token_ids)
+    models[1].network.train()
+    models[1].network.get_input_embeddings().eval()
+    modes = [module.training for module in models[1].network.modules()]
+    found = []
+    for model in models:
+        fisher = FisherInformation(model, find_rotary(models[0]))
+        fisher.add(kv, token_ids)
+        found.append(fisher.blocks())
+
+    np.testing.assert_array_equal(*found)
+    assert [module.training for module in models[1].network.modules()] == modes
+    assert True in modes
+    assert False in modes
+
+
+@pytest.mark.parametrize("part", ["v_proj", "o_proj"])
+def test_a_layer_whose_errors_cost_nothing_makes_a_profile_all_the_same(part):
+    model, token_ids = tiny_llama(), random_tokens(300)
+    with torch.no_grad():
+        getattr(model.network.model.layers[1].self_attn, part).weight.zero_()
+    rotary = find_rotary(model)
+    builder, fisher = ProfileBuilder(model.shape, model.fingerprint, rotary), FisherInformation(model, rotary)
+    kv = prefilled_kv(model, token_ids)
+    builder.add(kv, token_ids)
+    fisher.add(kv, token_ids)
+    blocks = fisher.blocks()
+
+    assert not blocks[1, 0].any()
+    assert not isinstance(builder.build(blocks).tables.transform, str)

@@ -235,7 +235,7 @@ def test_inspect_names_the_section(profile, tmp_path, capsys):
     assert "ok       section 16, references of tokens" in shown
 
 
-def test_a_callers_autocast_and_defaults_change_neither_bytes_nor_tensor(profile):
+def test_a_callers_modes_of_torch_change_neither_bytes_nor_tensor(profile):
     data = encode(KV, profile)
     plain = decode_chunk(data, profile).kv
     with torch.autocast("cpu", dtype=torch.bfloat16):
