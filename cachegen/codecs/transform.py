@@ -173,7 +173,7 @@ class TransformCodec:
                     unit.index, places, own.columns, transform.ranks[places, unit.index]
                 )
                 self._backend.add_predictions(symbols, predictions)
-                self._restore(symbols, unit, own, backward, kv, memory)
+                self._restore(symbols, unit, own, transform.ranks[:, unit.index], backward, kv, memory)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
@@ -182,11 +182,12 @@ class TransformCodec:
         symbols: torch.Tensor,
         unit: Unit,
         groups: TokenGroups,
+        ranks: npt.NDArray[np.int32],
         backward: Backward,
         kv: torch.Tensor,
         memory: int,
     ) -> None:
-        """Fill in a unit of the coded tokens of a chunk tensor, some tokens at a time."""
+        """Fill in a unit of a chunk's coded tokens, some at a time; ``ranks`` are those of all steps."""
         rank, count = symbols.shape
         most = max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, rank) // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
         order = torch.from_numpy(groups.order).to(symbols.device)
@@ -194,9 +195,10 @@ class TransformCodec:
         size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
         for first in range(0, count, size):
             tokens = slice(first, min(first + size, count))
+            # of the finest step among them, which is the first's; what a token's own step does not code is zero
+            coded = int(ranks[groups.places[groups.order[first]]])
             with _float32_products(kv.device):
-                # what a token's own step does not code is zero
-                backward.restore(symbols[:, tokens], unit, order[tokens], kv)
+                backward.restore(symbols[:coded, tokens], unit, order[tokens], kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
