@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.index_type import index_type
 from cachegen.codecs.rotary import LARGEST_PARAMETER
 from cachegen.errors import FormatError
 
 # More than any vocabulary has, and than any calibration makes: what a profile claims is looked at for every token.
 _MOST_ENTRIES, _MOST_FEATURES = 1 << 24, 4096
-_MOST_ENTRIES_OF_16_BITS = 1 << 16
 
 I8 = npt.NDArray[np.int8]
 I64 = npt.NDArray[np.int64]
@@ -120,4 +120,4 @@ class Codebook:
 
     @property
     def _stored(self) -> np.dtype[np.integer[Any]]:
-        return np.dtype("<u2" if len(self.own) <= _MOST_ENTRIES_OF_16_BITS else "<u4")
+        return index_type(len(self.own))

@@ -24,7 +24,6 @@ from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 _U32 = struct.Struct("<I")
 
 F32 = npt.NDArray[np.float32]
-I64 = npt.NDArray[np.int64]
 Symbols = npt.NDArray[np.int32]
 
 

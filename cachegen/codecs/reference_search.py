@@ -9,22 +9,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.streams import fixed_bytes
 from cachegen.codecs.token_groups import Places
 from cachegen.codecs.token_references import MODE_WEIGHTS, TABLE_OFFSETS, TokenReferences, step_ratios
 from cachegen.codecs.transform_tables import TransformTables, stream_coefficients
 from cachegen.codecs.units import Unit
-from cachegen.kernels.base import num_lanes
 from cachegen.kernels.prediction import PREDICTED_LARGEST
 from cachegen.kernels.symbol_costs import cost_tables, token_costs
 from cachegen.kernels.uniform import GRID_STEPS
 
 # Of a step: coefficients of less than that say little of how alike two tokens are.
 _NOISE = 0.3
-# Tokens compared at one time, and how far back: 8 MB.
+# Tokens compared at one time, and how far back: 9 MB.
 _BLOCK_TOKENS, _LOOK_BACK = 512, 4096
-# Of a stream without its lanes' states: length, head, directory.
-_STREAM_BYTES = 20
-_STATE_BYTES = 4
+# Of the number that says how long a stream is.
+_LENGTH_BYTES = 4
 _SUBSETS = [list(some) for size in (1, 2, 3) for some in combinations(range(len(TABLE_OFFSETS)), size)]
 _TAPS = MODE_WEIGHTS > 0
 
@@ -127,5 +126,5 @@ def _subset_bits(best: F32, rank: int) -> float:
     for count in np.bincount(best.argmin(axis=1), minlength=best.shape[1]):
         if count:
             size = min(rank, stream_coefficients(int(count)))
-            total += 8 * -(-rank // size) * (_STREAM_BYTES + _STATE_BYTES * num_lanes(size * int(count)))
+            total += 8 * -(-rank // size) * (_LENGTH_BYTES + fixed_bytes(size * int(count)))
     return total

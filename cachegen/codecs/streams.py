@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cachegen.errors import FormatError
-from cachegen.kernels.base import MAX_LANES, STATE_LOW, CodedStreams
+from cachegen.kernels.base import MAX_LANES, STATE_LOW, CodedStreams, num_lanes
 from cachegen.kernels.tables import STATE_SLACK_BITS, FrequencyTables
 
 # lanes, bytes of escapes
@@ -22,6 +22,11 @@ _UNPACKED_BYTES = 1 << 14
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+
+
+def fixed_bytes(num_symbols: int) -> int:
+    """Bytes of a section of one row, of so many symbols, before its first word."""
+    return _HEAD.size + _DIRECTORY_BYTES + _STATE_BYTES * num_lanes(num_symbols)
 
 
 def write_streams(coded: CodedStreams) -> bytes:

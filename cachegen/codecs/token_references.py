@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cachegen.codecs.index_type import index_type
 from cachegen.codecs.token_groups import Places, TokenGroups
 from cachegen.errors import FormatError
 from cachegen.kernels.prediction import WEIGHT_BITS, Predictions
@@ -27,7 +28,6 @@ _RATIO_BITS = WEIGHT_BITS - _MODE_BITS
 _MOST_PLACES = 4
 _RATIOS = np.rint(2.0 ** (np.arange(-_MOST_PLACES, _MOST_PLACES + 1) / 2 + _RATIO_BITS)).astype(np.int64)
 MODE_WEIGHTS = np.array(MODES, dtype=np.int64)
-_MOST_TOKENS_OF_16_BITS = 1 << 16
 
 I64 = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
@@ -79,7 +79,7 @@ def step_ratios(places: Places, involved: I64) -> I64:
 
 def write_references(references: TokenReferences, num_tokens: int) -> bytes:
     """The section, of a chunk of ``num_tokens``."""
-    number = _number(num_tokens)
+    number = index_type(num_tokens)
     choices = len(TABLE_OFFSETS) * references.modes.astype(np.int64) + references.table_offsets - TABLE_OFFSETS[0]
     pair = (references.first.astype(number), references.second.astype(number))
     return b"".join(part.tobytes() for part in (*pair, choices.astype(np.uint8)))
@@ -106,7 +106,7 @@ def read_references(
         It is of another length, or names the first token with a reference that is not before it, a mode that there is
         not, or tables outside the grid.
     """
-    count, number = len(places), _number(num_tokens)
+    count, number = len(places), index_type(num_tokens)
     expected = count * (2 * number.itemsize + units)
     if len(body) != expected:
         raise FormatError(f"{len(body)} bytes for {count} coded tokens and {units} units, must be {expected}")
@@ -121,10 +121,6 @@ def read_references(
         used = takes[modes].any(axis=0)
         _refuse_first((reference > own) | (used & (reference == own)), "refers to one that is not before it")
     return TokenReferences(first, second, modes, offsets)
-
-
-def _number(num_tokens: int) -> np.dtype[np.unsignedinteger]:
-    return np.dtype("<u2" if num_tokens <= _MOST_TOKENS_OF_16_BITS else "<u4")
 
 
 def _refuse_first(wrong: npt.NDArray[np.bool_], what: str) -> None:
