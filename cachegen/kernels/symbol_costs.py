@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cachegen.kernels.jit import kernel
-from cachegen.kernels.prediction import WEIGHT_BITS
+from cachegen.kernels.numba_prediction import weighted
 from cachegen.kernels.tables import PROB_BITS, VALUE_OFFSET, FrequencyTables
 from cachegen.kernels.workers import share_among_threads
 
 Array = npt.NDArray[Any]
 F32 = npt.NDArray[np.float32]
-_HALF = 1 << (WEIGHT_BITS - 1)
 # Bits of an escaped value beside its index: most take two bytes.
 _ESCAPED_BITS = 16.0
 # Every so-manieth coefficient is looked at: what they cost tells what all do.
@@ -117,11 +116,9 @@ def _costs_kernel(
         for token in range(begin, end):
             if row >= ranks[token]:
                 continue
-            own = np.int64(of_row[involved[token, 0]])
-            one = np.int64(of_row[involved[token, 1]])
-            other = np.int64(of_row[involved[token, 2]])
+            own, one, other = of_row[involved[token, 0]], of_row[involved[token, 1]], of_row[involved[token, 2]]
             for mode in range(modes):
-                predicted = (weights[token, mode, 0] * one + weights[token, mode, 1] * other + _HALF) >> WEIGHT_BITS
+                predicted = weighted(weights[token, mode, 0], one, weights[token, mode, 1], other)
                 index = own - predicted + VALUE_OFFSET
                 for choice in range(choices):
                     table = sets[token, choice]
