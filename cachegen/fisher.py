@@ -102,11 +102,19 @@ class FisherInformation:
             logits = self._model.network(ids, cache=past, use_cache=True).logits[0].float()
             # a sample for each position, with the real tokens before it: its gradients do not mix with the others' in
             # the mean, so that one pass serves all
-            chosen = torch.multinomial(logits.detach().softmax(dim=-1).cpu(), 1, generator=self._random)
-            likelihood = logits.log_softmax(dim=-1).gather(1, chosen.to(logits.device)).sum()
+            likelihoods = logits.log_softmax(dim=-1)
+            chosen = self._sample(likelihoods.detach().exp().cpu())
+            likelihood = likelihoods.gather(1, chosen.to(logits.device)).sum()
             gradients = torch.autograd.grad(likelihood, leaves)
         layers, _, tokens, heads, dim = kv.shape
         return torch.stack(gradients).reshape(layers, 2, heads, tokens, dim).float().cpu()
+
+    def _sample(self, shares: torch.Tensor) -> torch.Tensor:
+        """One token for each position ``(positions, vocabulary)`` by these shares, ``(positions, 1)``."""
+        # torch.multinomial draws a number for each token of the vocabulary, which takes longer than the model
+        sums = shares.cumsum(dim=1)
+        drawn = torch.rand(len(shares), 1, generator=self._random, device="cpu") * sums[:, -1:]
+        return torch.searchsorted(sums, drawn, right=True).clamp_max(shares.shape[1] - 1)
 
     def _count(self, gradients: torch.Tensor, sinks: torch.Tensor) -> None:
         positions = np.arange(gradients.shape[3])

@@ -13,7 +13,7 @@ import torch
 
 from cachegen.codecs.streams import read_streams, write_streams
 from cachegen.codecs.token_groups import Places, TokenGroup, TokenGroups
-from cachegen.codecs.token_references import TokenReferences
+from cachegen.codecs.token_parts import TokenPart
 from cachegen.codecs.transform_tables import Span, TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError
@@ -75,26 +75,19 @@ def quantize_coefficients(y: F32, transform: TransformTables, unit: Unit, places
 
 
 def write_coefficients(
-    symbols: Sequence[Symbols],
-    transform: TransformTables,
-    references: TokenReferences,
-    places: Places,
-    backend: Backend,
+    symbols: Sequence[Symbols], transform: TransformTables, part: TokenPart, backend: Backend
 ) -> bytes:
-    """The section.
+    """What the section has of a part of the tokens.
 
     Parameters
     ----------
-    symbols : sequence of int32 arrays, ``(rank, coded tokens)``
+    symbols : sequence of int32 arrays, ``(rank, tokens)``
         Of each unit, tokens as they stand in the chunk; what predicts them is taken off in place.
-    references : TokenReferences
-    places : int8 array, ``(coded tokens,)``
-        Of the tokens' steps in the grid.
+    part : TokenPart
     """
-    groups, own = references.groups(places), np.arange(len(places))
+    groups, own = part.groups, np.arange(len(part.tokens))
     for unit, of_unit in zip(transform.units, symbols, strict=True):
-        predictions = references.predictions(unit.index, places, own, transform.ranks[places, unit.index])
-        take_off_predictions(of_unit, predictions)
+        take_off_predictions(of_unit, part.predictions(unit.index, own, transform.ranks[:, unit.index]))
     streams = [
         stream
         for unit, of_unit in zip(transform.units, groups, strict=True)
@@ -106,32 +99,45 @@ def write_coefficients(
         for i in range(*which.indices(len(streams))):
             stream = streams[i]
             unit, span = stream.unit.index, stream.span
-            part = symbols[unit][span.first : span.end, groups[unit].order[stream.group.tokens]]
-            bodies[i] = write_streams(backend.encode_streams(part[None], span.tables))
+            own_symbols = symbols[unit][span.first : span.end, groups[unit].order[stream.group.tokens]]
+            bodies[i] = write_streams(backend.encode_streams(own_symbols[None], span.tables))
 
     # nothing bounds what encoding takes: all streams may be under way at once
     backend.each(write, len(streams), item_bytes=1, memory=len(streams))
     return b"".join(_U32.pack(len(body)) + body for body in bodies)
 
 
-def read_coefficients(body: memoryview, transform: TransformTables, groups: Sequence[TokenGroups]) -> list[CodedUnit]:
-    """The streams of each unit; FormatError says where the section cannot be what an encoder wrote."""
-    units, at = [], 0
-    for unit, of_unit in zip(transform.units, groups, strict=True):
-        streams, largest = [], 0
-        for stream in streams_of(unit, transform, of_unit):
-            if at + _U32.size > len(body) or (size := _U32.unpack_from(body, at)[0]) > len(body) - at - _U32.size:
-                raise FormatError(f"{len(body)} bytes end in the middle of {stream.name}")
-            at += _U32.size
-            read = partial(_read_stream, body[at : at + size], stream)
-            # checked here, and read again when it is decoded: all streams together can be larger than the output
-            largest = max(largest, int(np.abs(read().escapes).max(initial=0)))
-            streams.append(PlacedStream(read, stream.span.tables, stream.span.first, stream.group.tokens, stream.name))
-            at += size
-        units.append(CodedUnit(streams, largest))
+def read_coefficients(
+    body: memoryview, transform: TransformTables, parts: Sequence[TokenPart]
+) -> list[list[CodedUnit]]:
+    """The streams of each part's units; FormatError says where the section cannot be what an encoder wrote."""
+    found, at = [], 0
+    for part in parts:
+        units = []
+        for unit, groups in zip(transform.units, part.groups, strict=True):
+            coded, at = _read_unit(body, at, transform, unit, groups)
+            units.append(coded)
+        found.append(units)
     if at != len(body):
         raise FormatError(f"{len(body)} bytes, its streams end at {at}")
-    return units
+    return found
+
+
+def _read_unit(
+    body: memoryview, at: int, transform: TransformTables, unit: Unit, groups: TokenGroups
+) -> tuple[CodedUnit, int]:
+    """The unit whose streams begin there, and where they end."""
+    streams, largest = [], 0
+    for stream in streams_of(unit, transform, groups):
+        if at + _U32.size > len(body) or (size := _U32.unpack_from(body, at)[0]) > len(body) - at - _U32.size:
+            raise FormatError(f"{len(body)} bytes end in the middle of {stream.name}")
+        at += _U32.size
+        read = partial(_read_stream, body[at : at + size], stream)
+        # checked here, and read again when it is decoded: all streams together can be larger than the output
+        largest = max(largest, int(np.abs(read().escapes).max(initial=0)))
+        streams.append(PlacedStream(read, stream.span.tables, stream.span.first, stream.group.tokens, stream.name))
+        at += size
+    return CodedUnit(streams, largest), at
 
 
 def _read_stream(body: memoryview, stream: Stream) -> CodedStreams:

@@ -7,15 +7,15 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.codebook import Entries, preceding
-from cachegen.codecs.token_groups import Places
+from cachegen.codecs.token_groups import I64, Places
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
-from cachegen.kernels.products import COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE, multiple
+from cachegen.kernels.products import COEFFICIENT_MULTIPLE, multiple, product_rows
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
 
 # Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
-BLOCK_CHANNELS = 768
+BLOCK_CHANNELS = 384
 
 
 def forward(
@@ -90,7 +90,7 @@ class Backward:
         rank, count = symbols.shape
         before = parameters.feature_rows
         basis = parameters.bases[unit.index][: before + multiple(rank, COEFFICIENT_MULTIPLE)]
-        coefficients = basis.new_zeros((multiple(count, TOKEN_MULTIPLE), len(basis)))
+        coefficients = basis.new_zeros((product_rows(count), len(basis)))
         if parameters.features is not None and self._entries is not None:
             features = parameters.features.of(*(each[tokens] for each in self._entries))
             # the backend multiplies all by the step
@@ -122,11 +122,13 @@ class Backward:
         )
 
 
-def project(x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables, unit: Unit, place: int) -> torch.Tensor:
-    """Coefficients ``(rank, tokens)`` of one unit of :func:`forward`'s, as many as are coded at a step of the grid."""
-    rank = int(transform.ranks[place, unit.index])
+def project(
+    x: tuple[torch.Tensor, torch.Tensor], transform: TransformTables, unit: Unit, tokens: I64, places: Places
+) -> torch.Tensor:
+    """Coefficients ``(rank, tokens)`` of one unit of some of :func:`forward`'s tokens, as many as the finest has."""
+    rank = int(transform.ranks[places.min(), unit.index])
     basis = torch.from_numpy(transform.bases[unit.index][:rank]).float()
-    return basis @ unit.of(x).T
+    return basis @ unit.of(x)[torch.from_numpy(tokens)].T
 
 
 def take_off_prediction(

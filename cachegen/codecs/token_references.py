@@ -7,6 +7,7 @@ what is left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,28 @@ class TokenReferences:
     modes: Integers
     table_offsets: Integers
 
+    def of(self, tokens: I64) -> TokenReferences:
+        """Those of some of the tokens, in rising order, numbered anew.
+
+        Raises
+        ------
+        FormatError
+            One of them refers to a token that is not among them.
+        """
+        numbers = np.full(len(self.first), -1)
+        numbers[tokens] = own = np.arange(len(tokens))
+        modes = self.modes[:, tokens]
+        renumbered: list[I64] = []
+        for reference, takes in zip((self.first, self.second), MODE_WEIGHTS.T > 0, strict=True):
+            found = numbers[reference[tokens]]
+            outside = np.zeros(len(self.first), dtype=bool)
+            outside[tokens] = (found < 0) & takes[modes].any(axis=0)
+            _refuse_first(outside, "refers to one that is not coded with it")
+            # what is given no weight may be any token
+            renumbered.append(np.where(found < 0, own, found))
+        first, second = renumbered
+        return TokenReferences(first, second, modes, self.table_offsets[:, tokens])
+
     def groups(self, places: Places) -> list[TokenGroups]:
         """How each unit's tokens are coded, given the places of their steps in the grid."""
         return [TokenGroups(places, places + offsets.astype(np.int8)) for offsets in self.table_offsets]
@@ -67,7 +90,17 @@ class TokenReferences:
 def no_references(units: int, num_tokens: int) -> TokenReferences:
     """Where no token refers to another."""
     own, zeros = np.arange(num_tokens), np.zeros((units, num_tokens), dtype=np.int8)
-    return TokenReferences(own, own, zeros, zeros)
+    return TokenReferences(own, own.copy(), zeros, zeros.copy())
+
+
+def join_references(parts: Sequence[tuple[I64, TokenReferences]]) -> TokenReferences:
+    """Inverse of :meth:`TokenReferences.of` for tokens, each in one of the parts."""
+    units, count = len(parts[0][1].modes), sum(len(tokens) for tokens, _ in parts)
+    joined = no_references(units, count)
+    for tokens, references in parts:
+        joined.first[tokens], joined.second[tokens] = tokens[references.first], tokens[references.second]
+        joined.modes[:, tokens], joined.table_offsets[:, tokens] = references.modes, references.table_offsets
+    return joined
 
 
 def step_ratios(places: Places, involved: I64) -> I64:

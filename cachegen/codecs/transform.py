@@ -7,8 +7,7 @@ describes the model; a chunk holds symbols alone, and the tokens that are stored
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
@@ -17,21 +16,28 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
-from cachegen.codecs.coefficient_streams import quantize_coefficients, read_coefficients, write_coefficients
+from cachegen.codecs.coefficient_streams import CodedUnit, quantize_coefficients, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.reference_search import choose_references
-from cachegen.codecs.sink_tokens import find_sinks
-from cachegen.codecs.token_groups import TokenGroups
-from cachegen.codecs.token_references import no_references, read_references, write_references
-from cachegen.codecs.token_steps import choose_offsets, read_offsets, write_offsets
+from cachegen.codecs.token_groups import I64, Places
+from cachegen.codecs.token_parts import TokenPart, parts_of
+from cachegen.codecs.token_references import join_references, no_references, read_references, write_references
+from cachegen.codecs.token_steps import (
+    choose_offsets,
+    give_sinks_their_own,
+    places_of,
+    read_offsets,
+    too_fine_for_steps,
+    write_offsets,
+)
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
-from cachegen.kernels.products import TOKEN_MULTIPLE, multiple
-from cachegen.kernels.uniform import GRID_STEPS, LEVEL_PLACES, TOKEN_REACH
+from cachegen.kernels.products import block_tokens
+from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import ChunkLayout
 
 SECTION_EXACT_TOKENS = 8
@@ -43,7 +49,7 @@ SECTION_REFERENCES = 16
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
 # tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
-MEMORY = 0.6
+MEMORY = 0.75
 
 
 class TransformCodec:
@@ -86,41 +92,60 @@ class TransformCodec:
         positions = first_token + np.arange(kv.shape[2])
         transform.rotary.check_span(first_token + kv.shape[2])
         offsets = choose_offsets(kv.shape[2], tokens_behind)
+        exact = positions < SINK_TOKENS
         if transform.table_reach:
-            # later tokens look at them as at the first ones; the metric of earlier profiles counts them in
-            offsets[find_sinks(kv[:, 1]).cpu().numpy()] = -TOKEN_REACH
-        places = (LEVEL_PLACES[level] + offsets).astype(np.int8)
+            # the metric of earlier profiles counts sinks in
+            give_sinks_their_own(offsets, kv[:, 1])
+            exact |= too_fine_for_steps(level, offsets)
+        places = places_of(level, offsets)
+        parts = parts_of(level, places)
         with _float32_products(kv.device):
             x = forward(kv, transform, positions)
             entries = take_off_prediction(x, transform)
-            # a rank is largest at the finest step
-            coefficients = [project(x, transform, unit, int(places.min())) for unit in transform.units]
-        exact = positions < SINK_TOKENS
-        for unit, y in zip(transform.units, coefficients, strict=True):
-            channels = unit.of(x)
-            for place in np.unique(places):
-                tokens = np.flatnonzero(places == place)
-                part = y[: transform.ranks[place, unit.index], tokens]
-                exact[tokens] |= ~representable(channels[tokens], part, GRID_STEPS[place])
+            coefficients = [
+                [project(x, transform, unit, tokens, places[tokens]) for unit in transform.units] for tokens in parts
+            ]
+        for tokens, of_units in zip(parts, coefficients, strict=True):
+            exact[tokens] |= ~_representable(x, transform, tokens, places[tokens], of_units)
         sections = {SECTION_EXACT_TOKENS: write_exact(kv, exact)}
         coded = np.flatnonzero(~exact)
-        if len(coded):
-            sections[SECTION_TOKEN_STEPS] = write_offsets(offsets[coded])
-            if transform.codebook is not None and entries is not None:
-                sections[SECTION_CODEBOOK_ENTRIES] = transform.codebook.write_entries(entries)
-            symbols = [
-                quantize_coefficients(y[:, coded].numpy(), transform, unit, places[coded], self._backend)
-                for unit, y in zip(transform.units, coefficients, strict=True)
-            ]
-            references = no_references(len(symbols), len(coded))
-            if transform.table_reach:
-                with _float32_products(kv.device):
-                    references = choose_references(symbols, transform, places[coded])
-                sections[SECTION_REFERENCES] = write_references(references, kv.shape[2])
-            sections[SECTION_COEFFICIENTS] = write_coefficients(
-                symbols, transform, references, places[coded], self._backend
+        if not len(coded):
+            return sections
+        sections[SECTION_TOKEN_STEPS] = write_offsets(offsets[coded])
+        if transform.codebook is not None and entries is not None:
+            sections[SECTION_CODEBOOK_ENTRIES] = transform.codebook.write_entries(entries)
+        references, streams = [], []
+        for tokens, of_units in zip(parts, coefficients, strict=True):
+            if exact[tokens].all():
+                continue
+            kept = tokens[~exact[tokens]]
+            part, body = self._encode_part(
+                [y[:, torch.from_numpy(~exact[tokens])] for y in of_units],
+                transform,
+                np.searchsorted(coded, kept),
+                places[kept],
             )
+            references.append((part.tokens, part.references))
+            streams.append(body)
+        if transform.table_reach:
+            sections[SECTION_REFERENCES] = write_references(join_references(references), kv.shape[2])
+        sections[SECTION_COEFFICIENTS] = b"".join(streams)
         return sections
+
+    def _encode_part(
+        self, coefficients: Sequence[torch.Tensor], transform: TransformTables, tokens: I64, places: Places
+    ) -> tuple[TokenPart, bytes]:
+        """A part of the coded tokens, from the coefficients ``(rank, tokens)`` of each unit, and its streams."""
+        symbols = [
+            quantize_coefficients(y.numpy(), transform, unit, places, self._backend)
+            for unit, y in zip(transform.units, coefficients, strict=True)
+        ]
+        references = no_references(len(symbols), len(tokens))
+        if transform.table_reach:
+            with _float32_products(coefficients[0].device):
+                references = choose_references(symbols, transform, places)
+        part = TokenPart(tokens, places, references)
+        return part, write_coefficients(symbols, transform, part, self._backend)
 
     def decode(
         self,
@@ -150,55 +175,51 @@ class TransformCodec:
             return elements
         with self._errors_in(SECTION_TOKEN_STEPS):
             offsets = read_offsets(sections[SECTION_TOKEN_STEPS], len(coded))
-            places = (LEVEL_PLACES[level] + offsets).astype(np.int8)
+            places = places_of(level, offsets)
         entries, references = None, no_references(len(transform.units), len(coded))
         if transform.codebook is not None:
             with self._errors_in(SECTION_CODEBOOK_ENTRIES):
                 entries = transform.codebook.read_entries(sections[SECTION_CODEBOOK_ENTRIES], layout.num_tokens)
-        if transform.table_reach:
-            with self._errors_in(SECTION_REFERENCES):
+        with self._errors_in(SECTION_REFERENCES):
+            if transform.table_reach:
                 references = read_references(
                     sections[SECTION_REFERENCES], layout.num_tokens, len(transform.units), places, len(GRID_STEPS)
                 )
-        groups = references.groups(places)
+            parts = [TokenPart(tokens, places[tokens], references.of(tokens)) for tokens in parts_of(level, places)]
         with self._errors_in(SECTION_COEFFICIENTS):
-            units = read_coefficients(sections[SECTION_COEFFICIENTS], transform, groups)
+            units_of_parts = read_coefficients(sections[SECTION_COEFFICIENTS], transform, parts)
             # nothing as large as the header claims before its streams are known to be long enough for it
             kv = destination(layout, self._backend.device, out)
             backward = Backward(transform, first_token, coded, places, entries, self._backend)
             memory = int(kv.nbytes * MEMORY) - elements.nbytes
-            for unit, streams, own in zip(transform.units, units, groups, strict=True):
-                symbols = streams.decode(len(coded), self._backend, memory)
-                predictions = references.predictions(
-                    unit.index, places, own.columns, transform.ranks[places, unit.index]
-                )
-                self._backend.add_predictions(symbols, predictions)
-                self._restore(symbols, unit, own, transform.ranks[:, unit.index], backward, kv, memory)
+            for part, units in zip(parts, units_of_parts, strict=True):
+                for unit, streams in zip(transform.units, units, strict=True):
+                    self._restore(part, unit, streams, transform.ranks[:, unit.index], backward, kv, memory)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
     def _restore(
         self,
-        symbols: torch.Tensor,
+        part: TokenPart,
         unit: Unit,
-        groups: TokenGroups,
+        streams: CodedUnit,
         ranks: npt.NDArray[np.int32],
         backward: Backward,
         kv: torch.Tensor,
         memory: int,
     ) -> None:
-        """Fill in a unit of a chunk's coded tokens, some at a time; ``ranks`` are those of all steps."""
-        rank, count = symbols.shape
-        most = max(1, (memory - symbols.nbytes) // backward.token_bytes(unit, rank) // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
-        order = torch.from_numpy(groups.order).to(symbols.device)
-        # parts of one size
-        size = multiple(math.ceil(count / math.ceil(count / most)), TOKEN_MULTIPLE)
+        """Fill in a unit of a part of the tokens, some at a time; ``ranks`` are those of all steps."""
+        groups, count = part.groups[unit.index], len(part.tokens)
+        symbols = streams.decode(count, self._backend, memory)
+        self._backend.add_predictions(symbols, part.predictions(unit.index, groups.columns, ranks))
+        order = torch.from_numpy(part.tokens[groups.order]).to(symbols.device)
+        size = block_tokens((memory - symbols.nbytes) // backward.token_bytes(unit, len(symbols)))
         for first in range(0, count, size):
-            tokens = slice(first, min(first + size, count))
+            block = slice(first, min(first + size, count))
             # of the finest step among them, which is the first's; what a token's own step does not code is zero
-            coded = int(ranks[groups.places[groups.order[first]]])
+            coded = int(ranks[part.places[groups.order[first]]])
             with _float32_products(kv.device):
-                backward.restore(symbols[:coded, tokens], unit, order[tokens], kv)
+                backward.restore(symbols[:coded, block], unit, order[block], kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:
@@ -213,6 +234,24 @@ def _sections_of(transform: TransformTables) -> tuple[int, ...]:
     entries = () if transform.codebook is None else (SECTION_CODEBOOK_ENTRIES,)
     references = (SECTION_REFERENCES,) if transform.table_reach else ()
     return (SECTION_EXACT_TOKENS, SECTION_TOKEN_STEPS, *entries, *references, SECTION_COEFFICIENTS)
+
+
+def _representable(
+    x: tuple[torch.Tensor, torch.Tensor],
+    transform: TransformTables,
+    tokens: I64,
+    places: Places,
+    coefficients: Sequence[torch.Tensor],
+) -> npt.NDArray[np.bool_]:
+    """Which of some tokens of :func:`forward`'s their coefficients describe at their steps."""
+    sound = np.ones(len(tokens), dtype=bool)
+    for unit, y in zip(transform.units, coefficients, strict=True):
+        channels = unit.of(x)
+        for place in np.unique(places):
+            own = np.flatnonzero(places == place)
+            part = y[: transform.ranks[place, unit.index], own]
+            sound[own] &= representable(channels[tokens[own]], part, GRID_STEPS[place])
+    return sound
 
 
 def _float32_products(device: torch.device) -> AbstractContextManager[None]:

@@ -14,6 +14,8 @@ from cachegen.kernels.jit import kernel
 from cachegen.kernels.workers import share_among_threads
 
 Array = npt.NDArray[Any]
+# Elements that take longer to restore than a thread takes to wake up.
+_WORTH_A_THREAD = 1 << 16
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 
@@ -63,7 +65,10 @@ def restore(
             _CODES[out.dtype],
         )
 
-    share_among_threads(work, heads)
+    if x.numel() > _WORTH_A_THREAD:
+        share_among_threads(work, heads)
+    else:
+        work(slice(0, heads))
 
 
 @kernel

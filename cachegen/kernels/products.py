@@ -10,11 +10,23 @@ import torch
 # A library may compile a product for each size that it meets, which takes milliseconds and megabytes, and keep it, as
 # oneDNN does for bfloat16. So sizes are multiples of these, filled up with zeros: there are fewer of them.
 COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE = 128, 64
+# Few tokens are filled up to a multiple of this: 64 of them take twice as long as 16, whose time is that of the basis.
+_FEW_TOKENS_MULTIPLE = 16
 
 
 def multiple(count: int, of: int) -> int:
     """The smallest multiple that is no less."""
     return -(-count // of) * of
+
+
+def product_rows(num_tokens: int) -> int:
+    """Rows of a product for so many tokens."""
+    return multiple(num_tokens, TOKEN_MULTIPLE if num_tokens > TOKEN_MULTIPLE else _FEW_TOKENS_MULTIPLE)
+
+
+def block_tokens(most: int) -> int:
+    """Tokens of one product, a power of two, where so many have room: for 192, oneDNN copied the whole basis."""
+    return max(TOKEN_MULTIPLE, 1 << max(1, most).bit_length() - 1)
 
 
 @cache

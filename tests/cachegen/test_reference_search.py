@@ -72,7 +72,11 @@ def symbols_of(kv, profile, places):
     x = forward(kv, transform, FIRST_TOKEN + np.arange(kv.shape[2]))
     return [
         quantize_coefficients(
-            project(x, transform, unit, int(places.min())).numpy(), transform, unit, places, get_backend("numba")
+            project(x, transform, unit, np.arange(len(places)), places).numpy(),
+            transform,
+            unit,
+            places,
+            get_backend("numba"),
         )
         for unit in transform.units
     ]

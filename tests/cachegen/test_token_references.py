@@ -12,6 +12,7 @@ from cachegen.codecs.token_references import (
     MODES,
     TABLE_OFFSETS,
     TokenReferences,
+    join_references,
     no_references,
     read_references,
     step_ratios,
@@ -240,3 +241,29 @@ def test_reading_takes_a_few_times_what_references_take_themselves():
 
 def test_offsets_are_by_one_place_as_profiles_have_tables_for():
     assert TABLE_OFFSETS == (-1, 0, 1)
+
+
+def test_parts_refer_to_their_own_tokens_and_join_to_what_they_were():
+    first, second = np.array([0, 0, 0, 2, 1, 2]), np.array([0, 1, 2, 3, 4, 0])
+    modes = np.array([[0, ONE_TAP, 0, ONE_TAP, ONE_TAP, BOTH]])
+    whole = TokenReferences(first, second, modes, np.array([[0, 1, -1, 0, 1, 0]]))
+    parts = [np.array([0, 2, 3, 5]), np.array([1, 4])]
+    own = TokenReferences(np.array([0, 0]), np.array([0, 1]), modes[:, [1, 4]] * [0, 1], whole.table_offsets[:, [1, 4]])
+    # token 1 takes of token 0, which is in the other part
+    with pytest.raises(FormatError, match="coded token 1 refers to one that is not coded with it"):
+        whole.of(parts[1])
+    modes[0, 1] = NONE
+
+    assert same(
+        whole.of(parts[0]),
+        TokenReferences(
+            np.array([0, 0, 1, 1]), np.array([0, 1, 2, 0]), modes[:, [0, 2, 3, 5]], whole.table_offsets[:, [0, 2, 3, 5]]
+        ),
+    )
+    assert same(whole.of(parts[1]), own)
+    joined = join_references([(part, whole.of(part)) for part in parts])
+    # but for the reference that nothing is taken of
+    assert joined.first.tolist() == [0, 1, 0, 2, 1, 2]
+    assert joined.second.tolist() == second.tolist()
+    assert np.array_equal(joined.modes, modes)
+    assert np.array_equal(joined.table_offsets, whole.table_offsets)

@@ -79,7 +79,7 @@ def test_steps_depend_on_the_distance_alone_and_not_on_how_the_context_is_cut():
     assert choose_offsets(1, 10**6).tolist() == [TOKEN_REACH]
 
 
-@pytest.mark.parametrize("step", [2 * TOKEN_REACH + 1, 255])
+@pytest.mark.parametrize("step", [2 * TOKEN_REACH + 2, 255])
 def test_steps_outside_the_reach_are_refused(step):
     with pytest.raises(FormatError, match=f"token 1 has step {step}"):
         read_offsets(memoryview(bytes([0, step, 1])), 3)
