@@ -50,14 +50,26 @@ class CodedUnit:
     streams: list[PlacedStream]
     largest: int
 
+    @property
+    def rank(self) -> int:
+        """Coefficients of a token at most."""
+        return max(stream.first + stream.tables.channels for stream in self.streams)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Narrowest type that holds all symbols."""
+        return torch.int16 if self.largest <= torch.iinfo(torch.int16).max else torch.int32
+
+    def symbol_bytes(self, num_tokens: int) -> int:
+        """What the symbols of so many tokens take."""
+        return self.rank * num_tokens * self.dtype.itemsize
+
     def decode(self, num_tokens: int, backend: Backend, memory: int) -> torch.Tensor:
         """Symbols ``(rank, num_tokens)`` on the backend's device, tokens in the order of their groups.
 
         With the result it takes ``memory`` bytes at most, unless one stream takes more.
         """
-        rank = max(stream.first + stream.tables.channels for stream in self.streams)
-        dtype = torch.int16 if self.largest <= torch.iinfo(torch.int16).max else torch.int32
-        symbols = torch.zeros((rank, num_tokens), dtype=dtype, device=backend.device)
+        symbols = torch.zeros((self.rank, num_tokens), dtype=self.dtype, device=backend.device)
         backend.decode_placed(self.streams, symbols, memory - symbols.nbytes)
         return symbols
 

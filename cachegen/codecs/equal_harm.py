@@ -62,7 +62,6 @@ class Backward:
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
         self._head_dim = transform.shape.head_dim
-        self._block_channels = max(1, BLOCK_CHANNELS // self._head_dim) * self._head_dim
         self._steps = torch.from_numpy(np.asarray(GRID_STEPS, dtype=np.float32)[places]).to(backend.device)
         self._entries = None
         if entries is not None:
@@ -77,9 +76,15 @@ class Backward:
     def token_bytes(self, unit: Unit, rank: int) -> int:
         """What restoring takes for each token: coefficients, channels of one product, and these as float32, twice."""
         parameters = self._parameters
-        channels = min(self._block_channels, unit.channels)
+        channels = self._block_channels(unit)
         in_product = parameters.bases[unit.index].element_size() * (parameters.feature_rows + rank + channels)
         return in_product + 2 * torch.float32.itemsize * channels
+
+    def _block_channels(self, unit: Unit) -> int:
+        """Channels of one product: whole heads, and of one size if they are not much fewer for it."""
+        heads = (unit.end_channel - unit.first_channel) // self._head_dim
+        most = min(heads, max(1, BLOCK_CHANNELS // self._head_dim))
+        return self._head_dim * next((n for n in range(most, most // 2, -1) if heads % n == 0), most)
 
     def restore(self, symbols: torch.Tensor, unit: Unit, tokens: torch.Tensor, kv: torch.Tensor) -> None:
         """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
@@ -96,9 +101,10 @@ class Backward:
             # the backend multiplies all by the step
             coefficients[:count, : features.shape[1]] = features / self._steps[tokens, None]
         coefficients[:count, before : before + rank] = symbols.T
+        size = self._block_channels(unit)
         for half, columns in unit.split(basis):
-            for first in range(0, columns.shape[1], self._block_channels):
-                x = (coefficients @ columns[:, first : first + self._block_channels])[:count].float()
+            for first in range(0, columns.shape[1], size):
+                x = (coefficients @ columns[:, first : first + size])[:count].float()
                 self._restore_heads(x, half, (unit.first_channel + first) // self._head_dim, tokens, kv)
 
     def _restore_heads(

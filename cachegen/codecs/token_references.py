@@ -61,6 +61,8 @@ class TokenReferences:
         FormatError
             One of them refers to a token that is not among them.
         """
+        if len(tokens) == len(self.first):
+            return self
         numbers = np.full(len(self.first), -1)
         numbers[tokens] = own = np.arange(len(tokens))
         modes = self.modes[:, tokens]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
-from cachegen.codecs.coefficient_streams import CodedUnit, quantize_coefficients, read_coefficients, write_coefficients
+from cachegen.codecs.coefficient_streams import quantize_coefficients, read_coefficients, write_coefficients
 from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.reference_search import choose_references
@@ -49,7 +49,7 @@ SECTION_REFERENCES = 16
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
 # tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
-MEMORY = 0.75
+MEMORY = 0.85
 
 
 class TransformCodec:
@@ -193,27 +193,33 @@ class TransformCodec:
             backward = Backward(transform, first_token, coded, places, entries, self._backend)
             memory = int(kv.nbytes * MEMORY) - elements.nbytes
             for part, units in zip(parts, units_of_parts, strict=True):
-                for unit, streams in zip(transform.units, units, strict=True):
-                    self._restore(part, unit, streams, transform.ranks[:, unit.index], backward, kv, memory)
+                each = list(zip(transform.units, units, strict=True))
+                size = block_tokens(
+                    min(
+                        (memory - streams.symbol_bytes(len(part.tokens))) // backward.token_bytes(unit, streams.rank)
+                        for unit, streams in each
+                    )
+                )
+                for unit, streams in each:
+                    symbols = streams.decode(len(part.tokens), self._backend, memory)
+                    self._restore(symbols, part, unit, transform.ranks[:, unit.index], backward, kv, size)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
     def _restore(
         self,
+        symbols: torch.Tensor,
         part: TokenPart,
         unit: Unit,
-        streams: CodedUnit,
         ranks: npt.NDArray[np.int32],
         backward: Backward,
         kv: torch.Tensor,
-        memory: int,
+        size: int,
     ) -> None:
-        """Fill in a unit of a part of the tokens, some at a time; ``ranks`` are those of all steps."""
+        """Fill in a unit of a part of the tokens, so many at a time; ``ranks`` are those of all steps."""
         groups, count = part.groups[unit.index], len(part.tokens)
-        symbols = streams.decode(count, self._backend, memory)
         self._backend.add_predictions(symbols, part.predictions(unit.index, groups.columns, ranks))
         order = torch.from_numpy(part.tokens[groups.order]).to(symbols.device)
-        size = block_tokens((memory - symbols.nbytes) // backward.token_bytes(unit, len(symbols)))
         for first in range(0, count, size):
             block = slice(first, min(first + size, count))
             # of the finest step among them, which is the first's; what a token's own step does not code is zero

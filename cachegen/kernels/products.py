@@ -25,7 +25,7 @@ def product_rows(num_tokens: int) -> int:
 
 
 def block_tokens(most: int) -> int:
-    """Tokens of one product, a power of two, where so many have room: for 192, oneDNN copied the whole basis."""
+    """Tokens of one product, where so many have room: a power of two, since each size that occurs takes memory."""
     return max(TOKEN_MULTIPLE, 1 << max(1, most).bit_length() - 1)
 
 
