@@ -48,7 +48,7 @@ SECTION_REFERENCES = 16
 # Attention sinks: later tokens look at the first ones far more than at any others.
 SINK_TOKENS = 4
 # Of the output's memory, what the exact tokens take, and then a unit's symbols with its streams at work or with the
-# tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's.
+# tokens that are restored at once. What is left of DECODE_MEMORY is the allocator's and the matrix library's.
 MEMORY = 0.85
 
 
