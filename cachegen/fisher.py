@@ -113,7 +113,7 @@ class FisherInformation:
         """One token for each position ``(positions, vocabulary)`` by these shares, ``(positions, 1)``."""
         # torch.multinomial draws a number for each token of the vocabulary, a sixth of what all this takes
         sums = shares.cumsum(dim=1)
-        drawn = torch.rand(len(shares), 1, generator=self._random, device="cpu") * sums[:, -1:]
+        drawn = torch.rand(len(shares), 1, generator=self._random, device="cpu", dtype=torch.float32) * sums[:, -1:]
         return torch.searchsorted(sums, drawn, right=True).clamp_max(shares.shape[1] - 1)
 
     def _count(self, gradients: torch.Tensor, sinks: torch.Tensor) -> None:

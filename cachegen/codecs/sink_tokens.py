@@ -33,13 +33,17 @@ def find_sinks(values: torch.Tensor) -> torch.Tensor:
 def find_strong_sinks(values: torch.Tensor) -> torch.Tensor:
     """Which of them are strong: those whose values vanish most; as :func:`find_sinks`."""
     shares = _least_shares(values)
-    least = shares.kthvalue(math.ceil(MOST_STRONG * len(shares))).values
-    return (shares < STRONG_SHARE) & (shares <= least)
+    # of equal ones, the first: in a model's first layer all occurrences of a word may have the same values
+    least = shares.argsort(stable=True)[: math.ceil(MOST_STRONG * len(shares))]
+    among = torch.zeros_like(shares, dtype=torch.bool)
+    among[least] = True
+    return among & (shares < STRONG_SHARE)
 
 
 def _least_shares(values: torch.Tensor) -> torch.Tensor:
     """Energy of each token's values relative to the usual, in the layer where that is least, ``(tokens,)``."""
-    energies = values.float().square().sum(dim=(2, 3))
+    # in float32 the square of a large value is infinite
+    energies = values.double().square().sum(dim=(2, 3))
     usual = energies.median(dim=1, keepdim=True).values
     # a layer without values has no sinks
     return torch.where(usual > 0, energies / usual, 1.0).amin(dim=0)

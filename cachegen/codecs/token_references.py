@@ -63,10 +63,11 @@ class TokenReferences:
         """
         if len(tokens) == len(self.first):
             return self
-        numbers = np.full(len(self.first), -1)
-        numbers[tokens] = own = np.arange(len(tokens))
+        # of 32 bits: a container may claim a million tokens before its streams are looked at
+        numbers = np.full(len(self.first), -1, dtype=np.int32)
+        numbers[tokens] = own = np.arange(len(tokens), dtype=np.int32)
         modes = self.modes[:, tokens]
-        renumbered: list[I64] = []
+        renumbered: list[Integers] = []
         for reference, takes in zip((self.first, self.second), MODE_WEIGHTS.T > 0, strict=True):
             found = numbers[reference[tokens]]
             outside = np.zeros(len(self.first), dtype=bool)

@@ -27,6 +27,7 @@ STRONG_OFFSET = -6
 _STRONG_BYTE = 2 * TOKEN_REACH + 1
 
 I64 = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int8]
 
 
 def choose_offsets(num_tokens: int, tokens_behind: int | None) -> I64:
@@ -51,7 +52,7 @@ def give_sinks_their_own(offsets: I64, values: torch.Tensor) -> None:
     offsets[find_strong_sinks(values).cpu().numpy()] = STRONG_OFFSET
 
 
-def places_of(level: int, offsets: I64) -> Places:
+def places_of(level: int, offsets: I64 | Offsets) -> Places:
     """Places in the grid of the steps of tokens with these offsets."""
     return np.maximum(LEVEL_PLACES[level] + offsets, 0).astype(np.int8)
 
@@ -67,12 +68,14 @@ def write_offsets(offsets: I64) -> bytes:
     return np.where(offsets == STRONG_OFFSET, _STRONG_BYTE, offsets + TOKEN_REACH).astype(np.uint8).tobytes()
 
 
-def read_offsets(body: memoryview, num_tokens: int) -> I64:
+def read_offsets(body: memoryview, num_tokens: int) -> Offsets:
     """Inverse of ``write_offsets``; FormatError names the first byte that no encoder writes."""
     if len(body) != num_tokens:
         raise FormatError(f"{len(body)} bytes for {num_tokens} coded tokens")
-    steps = np.frombuffer(body, np.uint8).astype(np.int64)
+    steps = np.frombuffer(body, np.uint8)
     if int(steps.max()) > _STRONG_BYTE:
         at = int(steps.argmax())
         raise FormatError(f"token {at} has step {int(steps[at])}, at most {_STRONG_BYTE}")
-    return np.where(steps == _STRONG_BYTE, STRONG_OFFSET, steps - TOKEN_REACH)
+    offsets = steps.astype(np.int8) - np.int8(TOKEN_REACH)
+    offsets[steps == _STRONG_BYTE] = STRONG_OFFSET
+    return offsets

@@ -33,8 +33,8 @@ def block_tokens(most: int) -> int:
 def product_dtype(device_type: str) -> torch.dtype:
     """Element type that a device, ``cpu`` or ``cuda``, multiplies fastest of those that are precise enough.
 
-    Symbols up to 256 are exact in bfloat16; larger ones, which the finest level has, are rounded, as the basis is,
-    59 dB below the signal: far less than quantization.
+    Symbols up to 256 are exact in bfloat16; larger ones, which the finest level and strong sinks have, are rounded, as
+    the basis is, 59 dB below the signal: far less than quantization, but for a sink whose keys are far above the usual.
     """
     if device_type != "cpu":
         return torch.bfloat16

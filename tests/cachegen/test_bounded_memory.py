@@ -74,10 +74,12 @@ def claiming_containers():
         if encoding.codec == "cachegen":
             forged[f"{encoding} with scales"] = with_section(forged[f"{encoding}"], SECTION_ANCHOR_SCALES, scales)
         if encoding.codec == "transform":
-            steps, entries = bytes(MAX_CHUNK_TOKENS), bytes(2 * MAX_CHUNK_TOKENS)
-            with_steps = with_section(forged[f"{encoding}"], SECTION_TOKEN_STEPS, steps)
-            with_entries = with_section(with_steps, SECTION_CODEBOOK_ENTRIES, entries)
-            forged[f"{encoding} with steps"] = with_section(with_entries, SECTION_REFERENCES, references)
+            with_entries = with_section(forged[f"{encoding}"], SECTION_CODEBOOK_ENTRIES, bytes(2 * MAX_CHUNK_TOKENS))
+            with_references = with_section(with_entries, SECTION_REFERENCES, references)
+            # of one part, and of two
+            for name, pair in (("steps", b"\0\0"), ("strong steps", b"\0\5")):
+                steps = pair * (MAX_CHUNK_TOKENS // 2)
+                forged[f"{encoding} with {name}"] = with_section(with_references, SECTION_TOKEN_STEPS, steps)
         if not CODECS[encoding.codec].uses_tables:
             # 2**33 elements; no profile's shape stands against it
             forged[f"{encoding} of every element"] = with_field(
@@ -146,7 +148,7 @@ def test_containers_that_claim_a_gibibyte_and_more_are_refused_before_it_is_allo
     assert len(found) == len(claiming_containers())
     for name, result in found.items():
         assert result.startswith("FormatError: "), f"{name}: {result}"
-        assert not name.endswith(("with scales", "with steps")) or "too few for" in result
+        assert not name.endswith(("with scales", " steps")) or "too few for" in result
 
 
 def test_profiles_that_claim_large_models_are_refused_before_anything_is_listed_by_it(readings):

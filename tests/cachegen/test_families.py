@@ -56,7 +56,7 @@ TURNING = {
 }
 # Their keys are not turned alone, so that the transform cannot turn them back; all other codecs take them.
 WITHOUT_TRANSFORM = {"hunyuan_v1_dense"}
-# A token that goes to another expert is changed by more than any noise: two of phimoe's twelve positions have nearly all.
+# A token that goes to another expert changes by more than any noise: two of phimoe's twelve positions have nearly all.
 FINEST_HARM = {"phimoe": 0.1}
 
 

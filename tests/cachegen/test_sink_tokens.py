@@ -44,3 +44,19 @@ def test_there_are_no_strong_ones_where_all_values_are_alike():
     assert not find_strong_sinks(torch.ones(2, 5, 1, 4)).any()
     assert not find_strong_sinks(torch.zeros(2, 5, 1, 4)).any()
     assert not find_strong_sinks(torch.zeros(2, 1, 1, 4)).any()
+
+
+def test_of_equal_values_the_first_are_strong():
+    values = torch.ones(2, 100, 1, 4)
+    values[0, 10:40] = 0.01
+
+    assert find_strong_sinks(values).nonzero()[:, 0].tolist() == [10, 11]
+
+
+def test_layers_without_values_and_layers_of_huge_ones_hide_no_sinks():
+    values = torch.ones(3, 100, 1, 4)
+    values[0], values[1] = 0.0, 1e30
+    values[2, 7] = 0.01
+
+    assert find_sinks(values).nonzero()[:, 0].tolist() == [7]
+    assert find_strong_sinks(values).nonzero()[:, 0].tolist() == [7]
