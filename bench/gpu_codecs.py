@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.equal_harm import Backward
 from cachegen.codecs.token_groups import TokenGroup
 from cachegen.codecs.transform import transform_of
 from cachegen.codecs.units import Unit
-from cachegen.kernels import anchor, triton_anchor, triton_restore, triton_streams, triton_uniform
+from cachegen.kernels import anchor, get_backend, triton_anchor, triton_streams, triton_uniform
 from cachegen.kernels.base import Turns
 from cachegen.kernels.triton_streams import DeviceStreams, RowPlan
 from cachegen.kernels.triton_tables import upload_tables
@@ -22,8 +23,6 @@ from cachegen.kv import KVShape
 # Symbols that one launch decodes take at most this share of what they become.
 SYMBOLS_SHARE = 1.0
 SYMBOL_BYTES = 4
-# Channels of one product, see ``cachegen.codecs.transform``.
-BLOCK_CHANNELS = 512
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class TransformBatch:
     def __init__(self, tables: CodecTables, tokens: int, level: int, device: torch.device) -> None:
         self._transform = transform_of(tables)
         place = LEVEL_PLACES[level]
-        self._tokens, self._step, self._device = tokens, GRID_STEPS[place], device
+        self._tokens, self._place, self._step, self._device = tokens, place, GRID_STEPS[place], device
         shape = self._transform.shape
         self._dim, self._heads = shape.head_dim, shape.num_layers * shape.num_kv_heads
         group = TokenGroup(place, place, slice(0, tokens))
@@ -118,10 +117,12 @@ class TransformBatch:
         self._tables = upload_tables([span.tables for of_unit in spans for span in of_unit], device)
         self._stream_units = np.repeat(np.arange(len(spans)), [len(of_unit) for of_unit in spans])
         ranks = self._transform.ranks[place]
-        self._bases = [self._put(basis[:rank]) for basis, rank in zip(self._transform.bases, ranks, strict=True)]
-        self._products = [basis.to(torch.bfloat16) for basis in self._bases]
+        self._ranks = ranks
+        prefixes = [basis.prefix(rank) for basis, rank in zip(self._transform.bases, ranks.tolist(), strict=True)]
+        #: Of each unit, ``(rank, channels)``.
+        self.bases = [basis.restore(torch.eye(basis.rank)).to(device) for basis in prefixes]
         self._means = self._put(self._transform.means).view(2, self._heads, self._dim)
-        self._roots, self._inverses = self._put(self._transform.key_roots), self._transform.inverse_key_roots.to(device)
+        self._roots = self._put(self._transform.key_roots)
         self._value_scales = self._put(np.repeat(self._transform.value_scales, shape.num_kv_heads))
         self._partners = self._put(self._transform.rotary.partners.astype(np.int32))
         self._kinds = self._put(np.repeat(self._transform.rotary.of_layer, shape.num_kv_heads).astype(np.int32))
@@ -133,33 +134,24 @@ class TransformBatch:
         coded = []
         for unit in self._transform.units:
             x = unit.of(halves).view(chunks, self._tokens, -1)
-            y = torch.matmul(self._bases[unit.index].float(), x.transpose(1, 2))
+            y = torch.matmul(self.bases[unit.index], x.transpose(1, 2))
             symbols = triton_uniform.quantize(y, self._step)
             coded.append(triton_streams.encode(symbols.flatten(), self._plan(unit, chunks), self._tables))
         return coded
 
     def decode(self, coded: list[DeviceStreams], cache: torch.Tensor) -> None:
-        """Fill in the cache, unit by unit and some heads at a time."""
-        chunks = cache.shape[3] // self._tokens
-        turns, places = self._turns(cache.shape[3]), torch.arange(cache.shape[3], device=self._device)
-        steps = torch.full((cache.shape[3],), self._step, device=self._device)
-        block = max(1, BLOCK_CHANNELS // self._dim)
+        """Fill in the cache, unit by unit and some tokens at a time."""
+        size = cache.shape[3]
+        chunks, tokens = size // self._tokens, torch.arange(size, device=self._device)
+        places = np.full(size, self._place, dtype=np.int8)
+        backward = Backward(self._transform, 0, np.arange(size), places, None, get_backend("triton"))
+        # (layers, 2, tokens, heads, head_dim)
+        out = cache.permute(1, 0, 3, 2, 4)
         for unit, streams in zip(self._transform.units, coded, strict=True):
-            symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables, str).to(torch.bfloat16)
-            symbols = symbols.view(chunks, -1, self._tokens).transpose(1, 2)
-            first, end = unit.first_channel // self._dim, unit.end_channel // self._dim
-            for half, basis in unit.split(self._products[unit.index]):
-                factors = 1 / self._value_scales if half else torch.ones_like(self._value_scales)
-                out = cache[half].transpose(1, 2)
-                for head in range(first, end, block):
-                    heads = slice(head, min(head + block, end))
-                    columns = slice((head - first) * self._dim, (heads.stop - first) * self._dim)
-                    x = torch.matmul(symbols, basis[:, columns]).float()
-                    x = x.view(cache.shape[3], -1, self._dim).transpose(0, 1)
-                    if not half:
-                        x = torch.bmm(x, self._inverses[heads])
-                    turned = None if half else turns
-                    triton_restore.restore(x, head, steps, factors, self._means[half], turned, places, out)
+            symbols = triton_streams.decode(streams, self._plan(unit, chunks), self._tables, str)
+            symbols = symbols.view(chunks, -1, self._tokens).transpose(0, 1).flatten(1)
+            ranks = np.full(size, self._ranks[unit.index])
+            backward.restore(symbols, unit, tokens, ranks, out)
 
     def _forward(self, cache: torch.Tensor) -> list[torch.Tensor]:
         """Keys and values ``(tokens, heads * head_dim)``: see ``cachegen.codecs.equal_harm.forward``."""

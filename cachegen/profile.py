@@ -16,8 +16,13 @@ from cachegen.chunking import MODEL_FINGERPRINT_BYTES
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.token_references import MODES, TABLE_OFFSETS
 from cachegen.codecs.transform import SINK_TOKENS
-from cachegen.codecs.transform_tables import MAX_STREAM_COEFFICIENTS, STREAM_COEFFICIENTS, TransformTables
-from cachegen.codecs.units import APART, JOINT, Grouping
+from cachegen.codecs.transform_tables import (
+    MAX_STREAM_COEFFICIENTS,
+    STREAM_COEFFICIENTS,
+    TransformKind,
+    TransformTables,
+)
+from cachegen.codecs.units import APART, JOINT
 from cachegen.errors import FormatError, InvalidInputError, VersionError
 from cachegen.kernels.anchor import ANCHOR_LARGEST, GROUP_TOKENS, LEVEL_MULTIPLIERS, THIRD_BINS
 from cachegen.kernels.prediction import PREDICTED_LARGEST
@@ -28,10 +33,15 @@ from cachegen.profile_arrays import named_arrays, named_tables, read_tables, tra
 from cachegen.strict_json import parse_object, shown
 from cachegen.whole_file import write_whole
 
-# Grouping of channels and reach of tables that go with each schema. A profile that has what an earlier one could say is
-# the same file as then, with the same hash; so is one that has no transform.
-PROFILE_SCHEMA, SCHEMA_JOINT, SCHEMA_APART = 5, 4, 3
-_TRANSFORMS = {PROFILE_SCHEMA: (JOINT, TABLE_OFFSETS[-1]), SCHEMA_JOINT: (JOINT, 0), SCHEMA_APART: (APART, 0)}
+# What each schema has of the transform. A profile that has what an earlier one could say is the same file as then, with
+# the same hash; so is one that has no transform.
+PROFILE_SCHEMA, SCHEMA_REFERENCES, SCHEMA_JOINT, SCHEMA_APART = 6, 5, 4, 3
+_TRANSFORMS = {
+    PROFILE_SCHEMA: TransformKind(JOINT, TABLE_OFFSETS[-1], in_stages=True),
+    SCHEMA_REFERENCES: TransformKind(JOINT, TABLE_OFFSETS[-1], in_stages=False),
+    SCHEMA_JOINT: TransformKind(JOINT, 0, in_stages=False),
+    SCHEMA_APART: TransformKind(APART, 0, in_stages=False),
+}
 _METADATA_KEY = "cachegen_profile"
 # What reading a file of other content raises: nesting without end, and element types that NumPy lacks, included.
 _NOT_A_PROFILE = (
@@ -103,7 +113,7 @@ class Profile:
         transform = self.tables.transform
         if not isinstance(transform, str) and transform.shape != self.shape:
             raise FormatError(f"profile's transform is for {transform.shape}, its model has {self.shape}")
-        if not isinstance(transform, str) and _kind(transform) not in _TRANSFORMS.values():
+        if not isinstance(transform, str) and transform.kind not in _TRANSFORMS.values():
             raise FormatError(
                 f"a profile has no place for {transform.grouping} and tables {transform.table_reach} away"
             )
@@ -162,7 +172,7 @@ def _read_profile(path: str | Path) -> tuple[Profile, object]:
         if header["constants"] != json.loads(json.dumps(_constants(header["schema"]))):
             raise VersionError(f"{path}: profile made with other codec constants: {header['constants']}")
         shape = KVShape(**header["shape"])
-        tables = read_tables(file.get_tensor, shape, header["transform"], *_TRANSFORMS[header["schema"]])
+        tables = read_tables(file.get_tensor, shape, header["transform"], _TRANSFORMS[header["schema"]])
         names = set(file.keys())
     profile = Profile(shape, bytes.fromhex(header["model_fingerprint"]), tables)
     _refuse_more(profile, header, names)
@@ -179,9 +189,9 @@ def _refuse_more(profile: Profile, header: dict[str, Any], names: set[str]) -> N
 
 
 def _constants(schema: int) -> dict[str, object]:
-    grouping, table_reach = _TRANSFORMS[schema]
-    of_references = _REFERENCE_CONSTANTS if table_reach else {}
-    return _CONSTANTS | of_references | {"transform_unit_channels": grouping.unit_channels}
+    kind = _TRANSFORMS[schema]
+    of_references = _REFERENCE_CONSTANTS if kind.table_reach else {}
+    return _CONSTANTS | of_references | {"transform_unit_channels": kind.grouping.unit_channels}
 
 
 def _header(profile: Profile) -> dict[str, object]:
@@ -200,9 +210,5 @@ def _header(profile: Profile) -> dict[str, object]:
     }
 
 
-def _kind(transform: TransformTables) -> tuple[Grouping, int]:
-    return transform.grouping, transform.table_reach
-
-
 def _schema_of(transform: TransformTables) -> int:
-    return next(schema for schema, kind in _TRANSFORMS.items() if kind == _kind(transform))
+    return next(schema for schema, kind in _TRANSFORMS.items() if kind == transform.kind)

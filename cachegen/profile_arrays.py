@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cachegen.codecs.base import CodecTables
+from cachegen.codecs.basis import Basis
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.rotary import Rotary
-from cachegen.codecs.transform_tables import TransformTables
-from cachegen.codecs.units import JOINT, Grouping
+from cachegen.codecs.transform_tables import TransformKind, TransformTables
+from cachegen.codecs.units import JOINT
 from cachegen.kernels.anchor import LEVEL_MULTIPLIERS
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
@@ -20,6 +21,7 @@ from cachegen.kv import KVShape
 
 _PARTS = ("first", "count", "frequencies")
 _ROTARY = ("of_layer", "frequencies", "partners")
+_BASIS = ("joint", "leads", "sources")
 _CODEBOOK = ("own", "previous")
 _PARAMETERS = ("means", "key_roots", "value_scales", "ranks")
 
@@ -52,11 +54,21 @@ def _transform_arrays(transform: TransformTables) -> Iterator[tuple[str, Array]]
     for name in _PARAMETERS:
         yield f"transform.{name}", getattr(transform, name)
     for index, basis in enumerate(transform.bases):
-        yield f"transform.bases.{index}", basis
+        yield from _basis_arrays(f"transform.bases.{index}", basis, transform.kind.in_stages)
     for level, table in enumerate(transform.tables):
         yield from _table_arrays(f"transform.tables.{level}", table)
     if transform.codebook is not None:
         yield from _codebook_arrays(transform.codebook)
+
+
+def _basis_arrays(name: str, basis: Basis, in_stages: bool) -> Iterator[tuple[str, Array]]:
+    if not in_stages:
+        yield name, basis.blocks[0]
+        return
+    for part in _BASIS:
+        yield f"{name}.{part}", getattr(basis, part)
+    for index, rows in enumerate(basis.blocks):
+        yield f"{name}.blocks.{index}", rows
 
 
 def _codebook_arrays(codebook: Codebook) -> Iterator[tuple[str, Array]]:
@@ -78,7 +90,7 @@ def transform_header(tables: CodecTables) -> dict[str, object]:
 
 
 def read_tables(
-    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], grouping: Grouping, table_reach: int
+    get: Callable[[str], Any], shape: KVShape, transform: dict[str, Any], kind: TransformKind
 ) -> CodecTables:
     """Inverse of ``named_arrays``.
 
@@ -88,13 +100,11 @@ def read_tables(
         Array of a name; raises for a name that the file does not have.
     transform : dict
         As ``transform_header`` made it.
-    grouping : Grouping
-        How its channels make units.
-    table_reach : int
-        How far the tables of a token may lie from its step.
+    kind : TransformKind
+        Of the file's schema.
     """
     deltas = tuple(_read_table(get, f"deltas.{level}") for level in range(len(LEVEL_MULTIPLIERS)))
-    parameters = _read_transform(get, shape, transform, grouping, table_reach)
+    parameters = _read_transform(get, shape, transform, kind)
     return CodecTables(_read_table(get, "anchors"), deltas, parameters)
 
 
@@ -103,7 +113,7 @@ def _read_table(get: Callable[[str], Any], name: str) -> FrequencyTables:
 
 
 def _read_transform(
-    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], grouping: Grouping, table_reach: int
+    get: Callable[[str], Any], shape: KVShape, header: dict[str, Any], kind: TransformKind
 ) -> TransformTables | str:
     if "refusal" in header:
         return str(header["refusal"])
@@ -111,7 +121,11 @@ def _read_transform(
     rotary = Rotary(of_layer, frequencies, partners, header["max_tokens"])
     parameters = {name: get(f"transform.{name}") for name in _PARAMETERS}
     # as many as the ranks have columns, not as the shape implies: the file's size bounds the former alone
-    bases = tuple(get(f"transform.bases.{index}") for index in range(parameters["ranks"].size // len(GRID_STEPS)))
+    names = [f"transform.bases.{index}" for index in range(parameters["ranks"].size // len(GRID_STEPS))]
+    halves = 2 if kind.grouping.joint else 1
+    bases = tuple(
+        _read_basis(get, name, halves) if kind.in_stages else Basis.of_one_block(get(name), halves) for name in names
+    )
     tables = tuple(_read_table(get, f"transform.tables.{level}") for level in range(len(GRID_STEPS)))
     codebook = _read_codebook(get, len(bases)) if header.get("codebook") else None
     return TransformTables(
@@ -120,10 +134,16 @@ def _read_transform(
         bases=bases,
         tables=tables,
         codebook=codebook,
-        grouping=grouping,
-        table_reach=table_reach,
+        grouping=kind.grouping,
+        table_reach=kind.table_reach,
         **parameters,
     )
+
+
+def _read_basis(get: Callable[[str], Any], name: str, halves: int) -> Basis:
+    parts = {part: get(f"{name}.{part}") for part in _BASIS}
+    blocks = tuple(get(f"{name}.blocks.{index}") for index in range(len(parts["leads"])))
+    return Basis(blocks, halves=halves, **parts)
 
 
 def _read_codebook(get: Callable[[str], Any], units: int) -> Codebook:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cachegen.cache_dir import cache_dir
 from cachegen.errors import FormatError
-from cachegen.profile import PROFILE_SCHEMA, SCHEMA_APART, SCHEMA_JOINT, Profile, load_profile
+from cachegen.profile import PROFILE_SCHEMA, SCHEMA_APART, SCHEMA_JOINT, SCHEMA_REFERENCES, Profile, load_profile
 
 
 def profile_folder() -> Path:
@@ -25,7 +25,9 @@ def find_profile(model_fingerprint: bytes, profile_hash: bytes) -> Profile | Non
     """The profile of this hash in the cache folder, None where it is not or is damaged."""
     paths = [profile_path(model_fingerprint, transform=transform) for transform in (False, True)]
     # those of earlier releases, whose chunks still decode
-    earlier = [_path(model_fingerprint, f"{schema}-transform") for schema in (SCHEMA_JOINT, SCHEMA_APART)]
+    earlier = [
+        _path(model_fingerprint, f"{schema}-transform") for schema in (SCHEMA_REFERENCES, SCHEMA_JOINT, SCHEMA_APART)
+    ]
     for path in (*paths, *earlier):
         if path.is_file():
             try:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.basis_fit import channels_by_energy, fit_basis
 from cachegen.codebook_fit import CodebookFit
 from cachegen.codecs.token_references import TABLE_OFFSETS
 from cachegen.codecs.transform_tables import TransformTables
@@ -25,8 +26,6 @@ LEAST_METRIC = 1e-4
 LEAST_SIGMA = 1e-4
 # A coefficient is dead if its standard deviation is below this share of the step.
 DEAD_SHARE = 0.35
-# Calibration tokens that each channel of a unit is worth when its covariance is drawn towards the diagonal.
-SHRINK_TOKENS = 0.01
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -73,16 +72,22 @@ def fit_transform(
         covariance = _congruent(moments.covariance(unit), weights[unit.index])
         if predicted is not None:
             covariance += predicted.left_over(unit.index)
-        basis, energies = _basis(covariance, moments.num_tokens) if decorrelate else _channels_by_energy(covariance)
+        halves, dim = len(unit.halves), moments.shape.head_dim
+        fitted = (
+            fit_basis(covariance, halves, dim, moments.num_tokens)
+            if decorrelate
+            else channels_by_energy(covariance, halves)
+        )
+        basis, energies = fitted
         ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
         # as it is stored, so that what follows sees what the codec will
-        kept = basis[: max(ranks)].half()
-        sample = times_heads(moments.sample(unit), weights[unit.index]).T
+        kept = basis.prefix(max(ranks))
+        sample = times_heads(moments.sample(unit), weights[unit.index])
         if predicted is not None:
-            sample = sample - predicted.predicted_sample(unit.index).T
-        y = kept.float() @ sample
-        bases.append(kept.numpy())
-        kept_energies.append(energies[: len(kept)].astype(np.float32))
+            sample = sample - predicted.predicted_sample(unit.index)
+        y = kept.project(sample)
+        bases.append(kept)
+        kept_energies.append(energies[: kept.rank].astype(np.float32))
         # a token's tables may be those of a coarser step than its own
         counted = [ranks[max(0, place - table_reach)] for place in range(len(GRID_STEPS))]
         units.append(
@@ -181,20 +186,3 @@ def _congruent(covariance: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     count, dim, _ = weights.shape
     left = torch.bmm(weights, covariance.reshape(count, dim, -1)).reshape(covariance.shape)
     return torch.bmm(weights, left.T.reshape(count, dim, -1)).reshape(covariance.shape)
-
-
-def _basis(covariance: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, F64]:
-    """Orthonormal rows by falling energy, and their energies.
-
-    The covariance is drawn towards its diagonal by as much as the tokens are too few for its size.
-    """
-    share = 1 / (1 + num_tokens / (SHRINK_TOKENS * len(covariance)))
-    shrunk = torch.lerp(covariance, torch.diag(torch.diagonal(covariance)), share)
-    values, vectors = torch.linalg.eigh((shrunk + shrunk.T) / 2)
-    return vectors.T.flip(0), values.flip(0).clamp_min(0).double().numpy()
-
-
-def _channels_by_energy(covariance: torch.Tensor) -> tuple[torch.Tensor, F64]:
-    """What ``_basis`` returns, of rows that pick one channel each."""
-    energies, order = torch.diagonal(covariance).clamp_min(0).sort(descending=True, stable=True)
-    return torch.eye(len(covariance))[order], energies.double().numpy()

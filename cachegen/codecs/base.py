@@ -14,6 +14,7 @@ from cachegen.codecs.transform_tables import TransformTables
 from cachegen.errors import FormatError
 from cachegen.kernels.tables import FrequencyTables
 from cachegen.kv import ChunkLayout
+from cachegen.large_tensor import new_tensor
 
 SCALE_BYTES = 2
 # What decoding takes beside the chunk tensor, as a multiple of it.
@@ -97,7 +98,7 @@ def destination(layout: ChunkLayout, device: torch.device | str, out: torch.Tens
     """Tensor to decode into: ``out`` where there is one on the device that decodes, else a new one."""
     if out is not None and out.device == torch.device(device):
         return out
-    return torch.empty(layout.tensor_shape, dtype=layout.dtype.torch, device=device)
+    return new_tensor(layout.tensor_shape, layout.dtype.torch, device)
 
 
 def check_section_ids(codec: str, sections: Mapping[int, memoryview], expected: tuple[int, ...]) -> None:

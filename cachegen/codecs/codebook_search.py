@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.basis import Basis
 from cachegen.codecs.codebook import Codebook
 
 # Variance, in units of the space of equal harm, below which less of it saves no bits; about that of a common step.
@@ -29,21 +30,20 @@ class CodebookSearch:
     Parameters
     ----------
     codebook : Codebook
-    bases : sequence of float16 arrays, ``(rank, channels)``
+    bases : sequence of Basis
         Of each unit.
     """
 
-    def __init__(self, codebook: Codebook, bases: Sequence[npt.NDArray[np.float16]]) -> None:
+    def __init__(self, codebook: Codebook, bases: Sequence[Basis]) -> None:
         self._own = torch.from_numpy(codebook.own)
         size = self._own.shape[1]
         #: How far a unit's channels ask for each feature, ``(channels, features)``.
         self._asked = []
         self._overlap = torch.zeros(size, size, dtype=torch.float32, device="cpu")
         for basis, predictor, energies in zip(bases, codebook.predictors, codebook.energies, strict=True):
-            rows = torch.from_numpy(basis).float()
-            of_features = rows @ torch.from_numpy(predictor[:size]).float().T
+            of_features = basis.project(torch.from_numpy(predictor[:size]).float())
             weighted = of_features / (torch.from_numpy(energies)[:, None] + NOISE)
-            self._asked.append(rows.T @ weighted)
+            self._asked.append(basis.restore(weighted).T)
             self._overlap += of_features.T @ weighted
         values, vectors = torch.linalg.eigh(self._overlap)
         self._directions = vectors[:, -_TELLING_DIRECTIONS:]

@@ -60,10 +60,6 @@ class CodedUnit:
         """Narrowest type that holds all symbols."""
         return torch.int16 if self.largest <= torch.iinfo(torch.int16).max else torch.int32
 
-    def symbol_bytes(self, num_tokens: int) -> int:
-        """What the symbols of so many tokens take."""
-        return self.rank * num_tokens * self.dtype.itemsize
-
     def decode(self, num_tokens: int, backend: Backend, memory: int) -> torch.Tensor:
         """Symbols ``(rank, num_tokens)`` on the backend's device, tokens in the order of their groups.
 

@@ -11,11 +11,9 @@ from cachegen.codecs.token_groups import I64, Places
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.kernels.base import Backend, Turns
-from cachegen.kernels.products import COEFFICIENT_MULTIPLE, multiple, product_rows
+from cachegen.kernels.products import TOKEN_MULTIPLE, product_tokens
 from cachegen.kernels.uniform import GRID_STEPS, SYMBOL_LARGEST
-
-# Of a product: a library may copy as much of the basis in an order of its own, and the results are float32.
-BLOCK_CHANNELS = 384
+from cachegen.large_tensor import new_tensor
 
 
 def forward(
@@ -61,7 +59,7 @@ class Backward:
         backend: Backend,
     ) -> None:
         self._backend, self._parameters = backend, transform.on(backend.device)
-        self._head_dim = transform.shape.head_dim
+        self._head_dim, self._product_tokens = transform.shape.head_dim, product_tokens(backend.device.type)
         self._steps = torch.from_numpy(np.asarray(GRID_STEPS, dtype=np.float32)[places]).to(backend.device)
         self._entries = None
         if entries is not None:
@@ -73,59 +71,65 @@ class Backward:
         cos, sin = (torch.stack(each).to(backend.device) for each in zip(*factors, strict=True))
         self._turns = Turns(cos, sin, self._parameters.partners, self._parameters.kind_of_head)
 
-    def token_bytes(self, unit: Unit, rank: int) -> int:
-        """What restoring takes for each token: coefficients, channels of one product, and these as float32, twice."""
-        parameters = self._parameters
-        channels = self._block_channels(unit)
-        in_product = parameters.bases[unit.index].element_size() * (parameters.feature_rows + rank + channels)
-        return in_product + 2 * torch.float32.itemsize * channels
+    def tokens_at_once(self, unit: Unit, memory: int) -> int:
+        """How many tokens of a unit :meth:`restore` may be given, if it is to take so many bytes; 64 at least."""
+        basis = self._parameters.bases[unit.index]
+        # of a product, a block's keys or values follow as float32, before their metric is undone and behind it
+        of_product = basis.token_bytes + 2 * torch.float32.itemsize * max(len(block) for block in basis.blocks)
+        of_result = torch.float32.itemsize * unit.channels
+        if memory < self._product_tokens * (of_product + of_result):
+            return max(1, memory // (of_product + of_result) // TOKEN_MULTIPLE) * TOKEN_MULTIPLE
+        # whole products
+        return (memory - self._product_tokens * of_product) // of_result // self._product_tokens * self._product_tokens
 
-    def _block_channels(self, unit: Unit) -> int:
-        """Channels of one product: whole heads, and of one size if they are not much fewer for it."""
-        heads = (unit.end_channel - unit.first_channel) // self._head_dim
-        most = min(heads, max(1, BLOCK_CHANNELS // self._head_dim))
-        return self._head_dim * next((n for n in range(most, most // 2, -1) if heads % n == 0), most)
-
-    def restore(self, symbols: torch.Tensor, unit: Unit, tokens: torch.Tensor, kv: torch.Tensor) -> None:
-        """Put the keys or values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
-
-        ``tokens`` says which of the coded ones they are.
-        """
-        parameters = self._parameters
-        rank, count = symbols.shape
-        before = parameters.feature_rows
-        basis = parameters.bases[unit.index][: before + multiple(rank, COEFFICIENT_MULTIPLE)]
-        coefficients = basis.new_zeros((product_rows(count), len(basis)))
-        if parameters.features is not None and self._entries is not None:
-            features = parameters.features.of(*(each[tokens] for each in self._entries))
-            # the backend multiplies all by the step
-            coefficients[:count, : features.shape[1]] = features / self._steps[tokens, None]
-        coefficients[:count, before : before + rank] = symbols.T
-        size = self._block_channels(unit)
-        for half, columns in unit.split(basis):
-            for first in range(0, columns.shape[1], size):
-                x = (coefficients @ columns[:, first : first + size])[:count].float()
-                self._restore_heads(x, half, (unit.first_channel + first) // self._head_dim, tokens, kv)
-
-    def _restore_heads(
-        self, x: torch.Tensor, half: int, first_head: int, tokens: torch.Tensor, kv: torch.Tensor
+    def restore(
+        self,
+        symbols: torch.Tensor,
+        unit: Unit,
+        tokens: torch.Tensor,
+        ranks: npt.NDArray[np.int32],
+        kv: torch.Tensor,
     ) -> None:
-        """Put the keys or values of some heads, ``(tokens, channels)`` in the space of equal harm, in their places."""
-        parameters = self._parameters
-        # (heads, tokens, head_dim)
-        x = x.reshape(len(x), -1, self._head_dim).transpose(0, 1)
-        if not half:
-            x = torch.bmm(x, parameters.inverse_key_roots[first_head : first_head + len(x)])
-        self._backend.restore(
-            x,
-            first_head,
-            self._steps[tokens],
-            parameters.factors[half],
-            parameters.means[half],
-            None if half else self._turns.of(tokens),
-            self._coded[tokens],
-            kv[:, half],
-        )
+        """Put the keys and values that a unit's symbols ``(coefficients, tokens)`` describe in their places.
+
+        ``tokens`` says which of the coded ones they are, ``ranks`` how many coefficients each has, falling. All
+        products come first and then the backend: both have threads, which would wait for each other at every turn.
+        """
+        heads, count = (unit.end_channel - unit.first_channel) // self._head_dim, len(tokens)
+        x = new_tensor((len(unit.halves), heads, count, self._head_dim), torch.float32, self._steps.device)
+        for first in range(0, count, self._product_tokens):
+            block = slice(first, first + self._product_tokens)
+            self._multiply(symbols[: ranks[first], block], unit, tokens[block], x[:, :, block])
+        for half, own in zip(unit.halves, x, strict=True):
+            self._backend.restore(
+                own,
+                unit.first_channel // self._head_dim,
+                self._steps[tokens],
+                self._parameters.factors[half],
+                self._parameters.means[half],
+                None if half else self._turns.of(tokens),
+                self._coded[tokens],
+                kv[:, half],
+            )
+
+    def _multiply(self, symbols: torch.Tensor, unit: Unit, tokens: torch.Tensor, x: torch.Tensor) -> None:
+        """Products of a few tokens' symbols, with the keys' metric undone, ``(halves, heads, tokens, head_dim)``."""
+        parameters, features = self._parameters, None
+        if parameters.features is not None and self._entries is not None:
+            # the backend multiplies all by the step
+            features = parameters.features.of(*(each[tokens] for each in self._entries)) / self._steps[tokens, None]
+        head = 0
+        for channels in parameters.bases[unit.index].channels(symbols, features):
+            of_halves = channels.reshape(len(x), -1, self._head_dim, channels.shape[1]).transpose(2, 3)
+            heads = slice(head, head + of_halves.shape[1])
+            first_head = unit.first_channel // self._head_dim
+            for half, own, into in zip(unit.halves, of_halves, x[:, heads], strict=True):
+                if half:
+                    into.copy_(own)
+                else:
+                    roots = parameters.inverse_key_roots[first_head + heads.start : first_head + heads.stop]
+                    torch.bmm(own.float(), roots, out=into)
+            head = heads.stop
 
 
 def project(
@@ -133,8 +137,7 @@ def project(
 ) -> torch.Tensor:
     """Coefficients ``(rank, tokens)`` of one unit of some of :func:`forward`'s tokens, as many as the finest has."""
     rank = int(transform.ranks[places.min(), unit.index])
-    basis = torch.from_numpy(transform.bases[unit.index][:rank]).float()
-    return basis @ unit.of(x)[torch.from_numpy(tokens)].T
+    return transform.bases[unit.index].prefix(rank).project(unit.of(x)[torch.from_numpy(tokens)])
 
 
 def take_off_prediction(

@@ -16,7 +16,12 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.base import CodecTables, check_section_ids, destination
-from cachegen.codecs.coefficient_streams import quantize_coefficients, read_coefficients, write_coefficients
+from cachegen.codecs.coefficient_streams import (
+    CodedUnit,
+    quantize_coefficients,
+    read_coefficients,
+    write_coefficients,
+)
 from cachegen.codecs.equal_harm import Backward, forward, project, representable, take_off_prediction
 from cachegen.codecs.exact_tokens import read_exact, write_exact
 from cachegen.codecs.reference_search import choose_references
@@ -32,11 +37,9 @@ from cachegen.codecs.token_steps import (
     write_offsets,
 )
 from cachegen.codecs.transform_tables import TransformTables
-from cachegen.codecs.units import Unit
 from cachegen.errors import FormatError, UnsupportedModelError
 from cachegen.kernels import get_backend
 from cachegen.kernels.base import Backend
-from cachegen.kernels.products import block_tokens
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.kv import ChunkLayout
 
@@ -192,40 +195,34 @@ class TransformCodec:
             kv = destination(layout, self._backend.device, out)
             backward = Backward(transform, first_token, coded, places, entries, self._backend)
             memory = int(kv.nbytes * MEMORY) - elements.nbytes
-            for part, units in zip(parts, units_of_parts, strict=True):
-                each = list(zip(transform.units, units, strict=True))
-                size = block_tokens(
-                    min(
-                        (memory - streams.symbol_bytes(len(part.tokens))) // backward.token_bytes(unit, streams.rank)
-                        for unit, streams in each
-                    )
-                )
-                for unit, streams in each:
-                    symbols = streams.decode(len(part.tokens), self._backend, memory)
-                    self._restore(symbols, part, unit, transform.ranks[:, unit.index], backward, kv, size)
+            for part, streams in zip(parts, units_of_parts, strict=True):
+                self._restore_part(part, streams, transform, backward, kv, memory)
         kv[:, :, torch.from_numpy(np.flatnonzero(exact)).to(kv.device)] = elements.to(kv.device)
         return kv
 
-    def _restore(
+    def _restore_part(
         self,
-        symbols: torch.Tensor,
         part: TokenPart,
-        unit: Unit,
-        ranks: npt.NDArray[np.int32],
+        streams: Sequence[CodedUnit],
+        transform: TransformTables,
         backward: Backward,
         kv: torch.Tensor,
-        size: int,
+        memory: int,
     ) -> None:
-        """Fill in a unit of a part of the tokens, so many at a time; ``ranks`` are those of all steps."""
-        groups, count = part.groups[unit.index], len(part.tokens)
-        self._backend.add_predictions(symbols, part.predictions(unit.index, groups.columns, ranks))
-        order = torch.from_numpy(part.tokens[groups.order]).to(symbols.device)
-        for first in range(0, count, size):
-            block = slice(first, min(first + size, count))
-            # of the finest step among them, which is the first's; what a token's own step does not code is zero
-            coded = int(ranks[part.places[groups.order[first]]])
-            with _float32_products(kv.device):
-                backward.restore(symbols[:coded, block], unit, order[block], kv)
+        """Fill in a part of the tokens unit by unit, and of each unit some tokens at a time."""
+        num_tokens = len(part.tokens)
+        for unit, of_unit in zip(transform.units, streams, strict=True):
+            symbols = of_unit.decode(num_tokens, self._backend, memory)
+            groups, ranks = part.groups[unit.index], transform.ranks[:, unit.index]
+            self._backend.add_predictions(symbols, part.predictions(unit.index, groups.columns, ranks))
+            tokens = torch.from_numpy(part.tokens[groups.order]).to(symbols.device)
+            # what a token's own step does not code is zero
+            of_tokens = ranks[part.places[groups.order]]
+            size = backward.tokens_at_once(unit, memory - symbols.nbytes)
+            for first in range(0, num_tokens, size):
+                block = slice(first, first + size)
+                with _float32_products(kv.device):
+                    backward.restore(symbols[:, block], unit, tokens[block], of_tokens[block], kv)
 
     @contextmanager
     def _errors_in(self, section_id: int) -> Iterator[None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from cachegen.codecs.basis import Basis
 from cachegen.codecs.codebook import Codebook
 from cachegen.codecs.codebook_search import CodebookSearch
 from cachegen.codecs.rotary import LARGEST_PARAMETER, Rotary
@@ -44,6 +46,14 @@ class Span:
     tables: FrequencyTables
 
 
+class TransformKind(NamedTuple):
+    """What differs between the parameters of one release and another."""
+
+    grouping: Grouping
+    table_reach: int
+    in_stages: bool
+
+
 @dataclass(frozen=True)
 class TransformTables:
     """Parameters of the ``transform`` codec for one model.
@@ -60,8 +70,8 @@ class TransformTables:
         Symmetric; maps a key without its mean to the space in which equal errors do equal harm.
     value_scales : float32 array, ``(layers,)``
         Does the same for values.
-    bases : tuple of float16 arrays, ``(rank at the finest step, channels of the unit)``
-        Orthonormal rows, the most energetic first, for each unit.
+    bases : tuple of Basis
+        For each unit, of the rank at the finest step; whose blocks are runs of whole heads.
     ranks : int32 array, ``(steps, units)``
         Coefficients that are coded at each step of the grid; those behind are dead.
     tables : tuple of FrequencyTables
@@ -86,7 +96,7 @@ class TransformTables:
     means: F32
     key_roots: F32
     value_scales: F32
-    bases: tuple[npt.NDArray[np.float16], ...]
+    bases: tuple[Basis, ...]
     ranks: npt.NDArray[np.int32]
     tables: tuple[FrequencyTables, ...]
     codebook: Codebook | None = None
@@ -115,18 +125,26 @@ class TransformTables:
         if len(self.bases) != len(self.units) or len(self.tables) != len(GRID_STEPS):
             raise FormatError(f"transform has {len(self.bases)} bases and tables of {len(self.tables)} steps")
         for unit, basis in zip(self.units, self.bases, strict=True):
-            rank = int(self.ranks[:, unit.index].max())
-            if basis.dtype != np.float16 or basis.shape != (rank, unit.channels) or rank > unit.channels:
-                raise FormatError(f"transform basis {unit.index} is {basis.dtype} {basis.shape}, its rank {rank}")
-            # written so that NaN fails too
-            if not bool((np.abs(basis) <= 1.01).all()):
-                raise FormatError(f"transform basis {unit.index} is not orthonormal")
+            self._check_basis(unit, basis)
         for place, table in enumerate(self.tables):
             ranks = self.table_ranks(place)
             if table.first.shape != (1, int(ranks.sum())):
                 raise FormatError(f"transform table {place} is {table.first.shape}, ranks {ranks}")
         if self.codebook is not None:
             self._check_codebook(self.codebook)
+
+    def _check_basis(self, unit: Unit, basis: Basis) -> None:
+        try:
+            basis.check()
+        except FormatError as error:
+            raise FormatError(f"transform basis {unit.index}: {error}") from error
+        widths = [rows.shape[1] for rows in basis.blocks]
+        of_head = len(unit.halves) * self.shape.head_dim
+        if sum(widths) != unit.channels or any(width == 0 or width % of_head for width in widths):
+            raise FormatError(f"transform basis {unit.index} has blocks of {widths} channels, its unit {unit.channels}")
+        rank = int(self.ranks[:, unit.index].max())
+        if basis.rank != rank or rank > unit.channels:
+            raise FormatError(f"transform basis {unit.index} has {basis.rank} coefficients, its rank is {rank}")
 
     def _check_codebook(self, codebook: Codebook) -> None:
         if not self.grouping.joint:
@@ -135,10 +153,10 @@ class TransformTables:
             raise FormatError(f"transform has {len(self.units)} units and {len(codebook.predictors)} predictors")
         for unit, basis in zip(self.units, self.bases, strict=True):
             predictor, energies = codebook.predictors[unit.index], codebook.energies[unit.index]
-            if predictor.shape[1] != unit.channels or len(energies) != len(basis):
+            if predictor.shape[1] != unit.channels or len(energies) != basis.rank:
                 raise FormatError(
                     f"transform predictor {unit.index} is {predictor.shape} with {len(energies)} energies, its basis "
-                    f"{basis.shape}"
+                    f"has {basis.rank} coefficients of {unit.channels} channels"
                 )
 
     def _check_array(self, name: str, shape: tuple[int, ...], dtype: type) -> None:
@@ -155,6 +173,11 @@ class TransformTables:
             raise FormatError(f"transform key_roots has no inverse: {error}") from error
         if not bool((inverse.abs() <= LARGEST_PARAMETER).all()):
             raise FormatError("transform key_roots has an inverse out of range")
+
+    @property
+    def kind(self) -> TransformKind:
+        """Which releases have such parameters."""
+        return TransformKind(self.grouping, self.table_reach, any(len(basis.blocks) > 1 for basis in self.bases))
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

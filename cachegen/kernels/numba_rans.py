@@ -19,10 +19,8 @@ _SLOT_MASK = np.uint32(PROB_SUM - 1)
 _STATE_SHIFT = np.uint32(PROB_BITS)
 _FULL_SHIFT = np.uint32(32 - PROB_BITS)
 _WORD_BITS = np.uint32(16)
-# Slots that share one entry of the table that a search begins with.
-_NEARBY_BITS = 4
-_NEARBY = 1 << _NEARBY_BITS
-_NEARBY_SHIFT = np.uint32(_NEARBY_BITS)
+# Symbols of one table for which it pays to write down whose each slot is; fewer are searched for.
+_WORTH_SLOTS = 24
 _NO_WORDS = np.zeros(1, dtype=np.uint16)
 
 
@@ -164,16 +162,34 @@ def _encode_kernel(
 
 
 @kernel
-def _load_search(run: Array, bounds: Array, nearby: Array) -> None:
-    """Where the slots of each index of a run begin, then the escape's, and of every so-manieth slot whose it is."""
-    begin = 0
-    for index in range(len(run) + 1):
-        end = begin + run[index] if index < len(run) else PROB_SUM
-        bounds[index] = np.uint32(begin)
-        for at in range((begin + _NEARBY - 1) >> _NEARBY_BITS, (end + _NEARBY - 1) >> _NEARBY_BITS):
-            nearby[at] = index
-        begin = end
+def _load_bounds(run: Array, bounds: Array) -> None:
+    """Where the slots of each index of a run begin, then those of the escape, and where these end."""
+    begin = np.uint32(0)
+    for index in range(len(run)):
+        bounds[index] = begin
+        begin += np.uint32(run[index])
+    bounds[len(run)] = begin
     bounds[len(run) + 1] = np.uint32(PROB_SUM)
+
+
+@kernel
+def _load_slots(bounds: Array, indices: int, slots: Array) -> None:
+    """Whose each slot is."""
+    for index in range(indices):
+        for slot in range(bounds[index], bounds[index + 1]):
+            slots[slot] = index
+
+
+@kernel
+def _search(bounds: Array, indices: int, slot: np.uint32) -> int:
+    """Whose a slot is."""
+    index = 0
+    while indices > 1:
+        half = indices >> 1
+        if bounds[index + half] <= slot:
+            index += half
+        indices -= half
+    return index
 
 
 @kernel
@@ -201,7 +217,8 @@ def _decode_kernel(
     lane_mask = states.shape[1] - 1
     last_word = len(words) - 1
     bounds = np.empty(ALPHABET + 1, dtype=np.uint32)
-    nearby = np.empty(PROB_SUM >> _NEARBY_BITS, dtype=np.uint8)
+    slots = np.empty(PROB_SUM, dtype=np.uint8)
+    has_slots = num_tokens >= _WORTH_SLOTS
     for row in range(first_row, end_row):
         state = states[row].copy()
         word_at, word_end = word_starts[row], word_starts[row + 1]
@@ -209,17 +226,17 @@ def _decode_kernel(
         for channel in range(channels):
             table = row * channels + channel
             run = frequencies[starts[table] : starts[table + 1]]
-            _load_search(run, bounds, nearby)
             escape, offset = len(run), np.int32(first[row, channel]) - VALUE_OFFSET
+            _load_bounds(run, bounds)
+            if has_slots:
+                _load_slots(bounds, escape + 1, slots)
             at = (table - first_row * channels) * stride
             out = into[at : at + num_tokens]
             for token in range(num_tokens):
                 lane = (channel * num_tokens + token) & lane_mask
                 x = state[lane]
                 slot = x & _SLOT_MASK
-                index = np.int64(nearby[slot >> _NEARBY_SHIFT])
-                while bounds[index + 1] <= slot:
-                    index += 1
+                index = np.int64(slots[slot]) if has_slots else _search(bounds, escape + 1, slot)
                 begin = bounds[index]
                 x = (bounds[index + 1] - begin) * (x >> _STATE_SHIFT) + (slot - begin)
                 word = np.uint32(words[min(word_at, last_word)])

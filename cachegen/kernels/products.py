@@ -7,11 +7,16 @@ from pathlib import Path
 
 import torch
 
-# A library may compile a product for each size that it meets, which takes milliseconds and megabytes, and keep it, as
-# oneDNN does for bfloat16. So sizes are multiples of these, filled up with zeros: there are fewer of them.
-COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE = 128, 64
-# Few tokens are filled up to a multiple of this: 64 of them take twice as long as 16, whose time is that of the basis.
-_FEW_TOKENS_MULTIPLE = 16
+# A library may compile a product for each size that it meets, which takes milliseconds and half a megabyte, and keep
+# it, as oneDNN does for bfloat16. So sizes are multiples of these, filled up with zeros: there are fewer of them.
+COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE = 256, 64
+# So few tokens are filled up to this many, and multiplied by all coefficients that there are.
+FEW_TOKENS = 16
+# What a factor that is made once is filled up to, so that its rows begin at even addresses.
+FACTOR_MULTIPLE = 64
+# Of one product on a CPU, which more of them make no faster, while all are multiplied by as many coefficients as the
+# finest of them has; and on a GPU, which needs more work at a time.
+_CPU_TOKENS, _GPU_TOKENS = 128, 2048
 
 
 def multiple(count: int, of: int) -> int:
@@ -19,14 +24,19 @@ def multiple(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
-def product_rows(num_tokens: int) -> int:
-    """Rows of a product for so many tokens."""
-    return multiple(num_tokens, TOKEN_MULTIPLE if num_tokens > TOKEN_MULTIPLE else _FEW_TOKENS_MULTIPLE)
+def product_columns(num_tokens: int) -> int:
+    """Columns of a product for so many tokens."""
+    return FEW_TOKENS if num_tokens <= FEW_TOKENS else multiple(num_tokens, TOKEN_MULTIPLE)
 
 
-def block_tokens(most: int) -> int:
-    """Tokens of one product, where so many have room: a power of two, since each size that occurs takes memory."""
-    return max(TOKEN_MULTIPLE, 1 << max(1, most).bit_length() - 1)
+def product_depth(coefficients: int, whole: int, columns: int) -> int:
+    """Coefficients of a product with so many columns that needs these, of a factor that has ``whole``."""
+    return whole if columns <= FEW_TOKENS else min(whole, multiple(coefficients, COEFFICIENT_MULTIPLE))
+
+
+def product_tokens(device_type: str) -> int:
+    """Tokens of one product at most on a device, ``cpu`` or ``cuda``."""
+    return _CPU_TOKENS if device_type == "cpu" else _GPU_TOKENS
 
 
 @cache

@@ -166,7 +166,7 @@ def test_the_codebook_has_the_energies_of_what_is_left_and_vectors_of_every_toke
 
     assert len(transform.codebook.own) == len(transform.codebook.previous) == 40
     for basis, energies in zip(transform.bases, transform.codebook.energies, strict=True):
-        assert len(energies) == len(basis)
+        assert len(energies) == basis.rank
         assert (np.diff(energies) <= 0).all()
 
 

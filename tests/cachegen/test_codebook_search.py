@@ -7,13 +7,15 @@ import pytest
 import torch
 from test_codebook import CHANNELS, RANKS, codebook_of
 
+from cachegen.codecs.basis import Basis
 from cachegen.codecs.codebook_search import CodebookSearch
 
 
 def bases_of(ranks=RANKS):
     """Orthonormal rows for each unit."""
     rng = torch.Generator().manual_seed(1)
-    return [torch.linalg.qr(torch.randn((CHANNELS, CHANNELS), generator=rng))[0][:r].half().numpy() for r in ranks]
+    rows = [torch.linalg.qr(torch.randn((CHANNELS, CHANNELS), generator=rng))[0][:r].half().numpy() for r in ranks]
+    return [Basis.of_one_block(each, halves=2) for each in rows]
 
 
 def units_of(codebook, entries, noise=0.0):
@@ -49,7 +51,7 @@ def test_directions_that_no_coefficient_describes_are_not_looked_at():
     units = units_of(codebook, np.arange(40))
     search = CodebookSearch(codebook, bases)
     unseen = [torch.randn(x.shape) for x in units]
-    unseen = [x - x @ torch.from_numpy(b.T @ b).float() for x, b in zip(unseen, bases, strict=True)]
+    unseen = [x - basis.restore(basis.project(x)) for x, basis in zip(unseen, bases, strict=True)]
 
     assert np.array_equal(search.entries(units), search.entries([x + u for x, u in zip(units, unseen, strict=True)]))
 

@@ -52,7 +52,7 @@ def test_a_batch_of_the_transform_decodes_within_what_its_level_quantizes(level)
     before, after = (batch._forward(each) for each in (cache, out))
     for unit in profile.tables.transform.units:
         wanted, found = unit.of(before), unit.of(after)
-        error = (found - wanted) @ batch._bases[unit.index].float().T
+        error = (found - wanted) @ batch.bases[unit.index].T
         # half a step, and products in bfloat16
         assert error.abs().max() <= GRID_STEPS[LEVEL_PLACES[level]] / 2 + 2**-6 * float(wanted.abs().max())
 

@@ -9,6 +9,7 @@ import safetensors
 from checks import IDENTITY, make_chunk, make_features, make_tokens
 from safetensors.numpy import load_file, save_file
 
+from cachegen import basis_fit
 from cachegen.cache_dir import cache_dir
 from cachegen.codecs.rotary import no_rotary
 from cachegen.codecs.units import APART, JOINT, Grouping
@@ -63,7 +64,7 @@ def test_the_same_moments_make_other_tables_and_nothing_else_other_with_referenc
     for name in ("means", "key_roots", "value_scales", "ranks"):
         assert np.array_equal(getattr(with_them, name), getattr(without, name))
     for a, b in zip(with_them.bases, without.bases, strict=True):
-        assert np.array_equal(a, b)
+        assert all(np.array_equal(rows, others) for rows, others in zip(a.blocks, b.blocks, strict=True))
     for place, (a, b) in enumerate(zip(with_them.tables, without.tables, strict=True)):
         assert a.channels == with_them.ranks[max(0, place - 1)].sum()
         assert b.channels == without.ranks[place].sum()
@@ -91,14 +92,14 @@ def metadata_of_schema(path, schema):
     return metadata_of(path)
 
 
-@pytest.mark.parametrize("schema", [2, 6, 5.5, True, None, "5"])
+@pytest.mark.parametrize("schema", [2, 7, 5.5, True, None, "5"])
 def test_a_schema_that_there_is_not_is_refused_as_a_version(tmp_path, schema):
     path = tmp_path / "p"
     save_profile(profile_with(transform_of(JOINT, references=True)), path)
     packed = json.dumps(metadata_of(path) | {"schema": schema})
     save_file(load_file(path), path, {"cachegen_profile": packed})
 
-    with pytest.raises(VersionError, match="this release reads 3 to 5"):
+    with pytest.raises(VersionError, match="this release reads 3 to 6"):
         load_profile(path)
 
 
@@ -118,7 +119,7 @@ def test_a_reach_that_files_have_no_place_for_makes_no_profile(reach):
     transform = transform_of(JOINT)
     # ranks of one number, so that tables fit whatever the reach
     even = np.full_like(transform.ranks, 1)
-    bases = tuple(basis[:1] for basis in transform.bases)
+    bases = tuple(basis.prefix(1) for basis in transform.bases)
     own = slice(0, len(transform.units))
     tables = tuple(
         FrequencyTables(table.first[:, own], table.count[:, own], table.frequencies[: table.starts[own.stop]])
@@ -150,14 +151,19 @@ def test_profiles_of_earlier_releases_are_found_for_their_chunks(tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fingerprint = IDENTITY.model_fingerprint
     folder = cache_dir() / "profiles"
+    with monkeypatch.context() as patch:
+        # so that a unit has several blocks
+        patch.setattr(basis_fit, "BLOCK_CHANNELS", 20)
+        in_stages = transform_of(JOINT, references=True)
     kinds = {
         folder / f"{fingerprint.hex()}-3-transform.safetensors": transform_of(APART),
         folder / f"{fingerprint.hex()}-4-transform.safetensors": transform_of(JOINT),
-        profile_path(fingerprint, transform=True): transform_of(JOINT, references=True),
+        folder / f"{fingerprint.hex()}-5-transform.safetensors": transform_of(JOINT, references=True),
+        profile_path(fingerprint, transform=True): in_stages,
         profile_path(fingerprint, transform=False): "a refusal",
     }
-    assert len(kinds) == 4
-    assert profile_path(fingerprint, transform=True) == folder / f"{fingerprint.hex()}-5-transform.safetensors"
+    assert len(kinds) == 5
+    assert profile_path(fingerprint, transform=True) == folder / f"{fingerprint.hex()}-6-transform.safetensors"
     # as every release had it: nothing of it has changed
     assert profile_path(fingerprint, transform=False) == folder / f"{fingerprint.hex()}-3.safetensors"
     folder.mkdir(parents=True)
@@ -170,7 +176,7 @@ def test_profiles_of_earlier_releases_are_found_for_their_chunks(tmp_path, monke
     assert find_profile(fingerprint, bytes(32)) is None
     # a damaged one does not stand in the way of the others
     paths = list(profiles)
-    paths[2].write_bytes(b"damaged")
-    assert find_profile(fingerprint, profiles[paths[2]].hash) is None
-    for path in paths[:2] + paths[3:]:
+    paths[3].write_bytes(b"damaged")
+    assert find_profile(fingerprint, profiles[paths[3]].hash) is None
+    for path in paths[:3] + paths[4:]:
         assert find_profile(fingerprint, profiles[path].hash).hash == profiles[path].hash

@@ -373,5 +373,5 @@ def test_chunks_of_many_lengths_and_levels_are_products_of_a_few_sizes(monkeypat
             with sizes:
                 decode_chunk(chunk, profile_for(kv))
 
-    # tokens, coefficients, channels: a library that compiles a product for each size does so six times
-    assert sizes.sizes == {(tokens, 128, 30) for tokens in (16, 32, 64, 128, 192, 256)}
+    # channels, coefficients, tokens: a library that compiles a product for each size does so three times
+    assert {size for size in sizes.sizes if all(size)} == {(60, 64, tokens) for tokens in (16, 64, 128)}
