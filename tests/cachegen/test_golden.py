@@ -17,7 +17,8 @@ FOLDER = Path(__file__).parent.parent / "golden" / "v1"
 PROFILE = "profile.safetensors"
 WITH_CODEBOOK = "profile-codebook.safetensors"
 WITH_REFERENCES = "profile-references.safetensors"
-SCHEMAS = {PROFILE: 3, WITH_CODEBOOK: 4, WITH_REFERENCES: 5}
+IN_STAGES = "profile-stages.safetensors"
+SCHEMAS = {PROFILE: 3, WITH_CODEBOOK: 4, WITH_REFERENCES: 5, IN_STAGES: 6}
 # As in make.py: the transform's step changes within the chunk.
 TOKENS_BEHIND = 200
 SOME_LEVELS = [Encoding("transform", level) for level in (0, 3, 7)]
@@ -25,6 +26,7 @@ SOME_LEVELS = [Encoding("transform", level) for level in (0, 3, 7)]
 CASES = [(str(encoding), encoding, PROFILE, tokens) for encoding in ENCODINGS for tokens in (1, 23)]
 CASES += [(f"codebook-{each.level}", each, WITH_CODEBOOK, tokens) for each in SOME_LEVELS for tokens in (1, 23)]
 CASES += [(f"references-{each.level}", each, WITH_REFERENCES, tokens) for each in SOME_LEVELS for tokens in (1, 23, 64)]
+CASES += [(f"stages-{each.level}", each, IN_STAGES, tokens) for each in SOME_LEVELS for tokens in (1, 23)]
 each_case = pytest.mark.parametrize(
     ("name", "encoding", "profile_file", "tokens"), CASES, ids=[f"{name}-t{tokens}" for name, _, _, tokens in CASES]
 )
@@ -65,14 +67,14 @@ def test_golden_bytes_cover_every_profile_the_codebooks_entries_and_references()
     for name, profile in profiles.items():
         assert f'\\"schema\\": {SCHEMAS[name]}'.encode() in (FOLDER / name).read_bytes()
         assert (profile.tables.transform.codebook is not None) == (name != PROFILE)
-        assert profile.tables.transform.table_reach == (name == WITH_REFERENCES)
-    kinds = {"codebook": WITH_CODEBOOK, "references": WITH_REFERENCES}
+        assert profile.tables.transform.table_reach == (name in (WITH_REFERENCES, IN_STAGES))
+    kinds = {"codebook": WITH_CODEBOOK, "references": WITH_REFERENCES, "stages": IN_STAGES}
     for path in FOLDER.glob("*.encoded"):
         container = unpack(path.read_bytes())
         named = kinds.get(path.name.split("-")[0], PROFILE)
         assert container.identity.profile_hash == profiles[named].hash
         assert (SECTION_CODEBOOK_ENTRIES in container.sections) == (named != PROFILE)
-        assert (SECTION_REFERENCES in container.sections) == (named == WITH_REFERENCES)
+        assert (SECTION_REFERENCES in container.sections) == (named in (WITH_REFERENCES, IN_STAGES))
 
 
 @pytest.mark.parametrize("level", [0, 3, 7])

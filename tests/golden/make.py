@@ -4,9 +4,11 @@ What is there stays as it is: bytes that a release has written are decoded by ev
 """
 
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
+from cachegen import basis_fit
 from cachegen.container import ChunkIdentity
 from cachegen.encoding import ENCODINGS, Encoding
 from cachegen.kv import KVShape
@@ -21,7 +23,7 @@ FINGERPRINT = bytes(range(16))
 KEY = bytes(range(32, 64))
 # In the middle of the chunk of 23 tokens, the transform's step changes.
 TOKENS_BEHIND = 200
-# Of the transform with a codebook, and with references too: the finest level, a common one and the coarsest.
+# Of the transform with a codebook, with references too, and with bases in stages: the finest level, a common one and the coarsest.
 SOME_LEVELS = (0, 3, 7)
 # Place of the chunk of so many tokens, for these: one coded token, two sinks beside coded ones, coded ones alone.
 FIRST_TOKEN = {1: 8, 23: 2, 64: 40}
@@ -61,6 +63,12 @@ def make_references_profile():
     return builder.build()
 
 
+def make_stages_profile():
+    """The same, with bases of a block for each head."""
+    with patch.object(basis_fit, "BLOCK_CHANNELS", 2 * SHAPE.head_dim):
+        return make_references_profile()
+
+
 def write_missing(name, kv, encoding, profile, index, first_token):
     """A container of a chunk and what it decodes to, unless it is there."""
     encoded = FOLDER / f"{name}-t{kv.shape[2]}.encoded"
@@ -87,6 +95,7 @@ def main():
     profile = load_profile(FOLDER / "profile.safetensors")
     with_codebook = load_profile(FOLDER / "profile-codebook.safetensors")
     with_references = load_or_make(FOLDER / "profile-references.safetensors", make_references_profile)
+    in_stages = load_or_make(FOLDER / "profile-stages.safetensors", make_stages_profile)
     for index, num_tokens in enumerate((1, 23)):
         kv = make_chunk(num_tokens, seed=2)
         for encoding in ENCODINGS:
@@ -95,6 +104,7 @@ def main():
             encoding, first_token = Encoding("transform", level), FIRST_TOKEN[num_tokens]
             write_missing(f"codebook-{level}", kv, encoding, with_codebook, index, first_token)
             write_missing(f"references-{level}", kv, encoding, with_references, index, first_token)
+            write_missing(f"stages-{level}", kv, encoding, in_stages, index, first_token)
     kv = make_repeating_chunk(64, seed=4)
     write_missing("raw", kv, Encoding("raw"), profile, 2, FIRST_TOKEN[64])
     for level in SOME_LEVELS:
