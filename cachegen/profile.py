@@ -114,8 +114,9 @@ class Profile:
         if not isinstance(transform, str) and transform.shape != self.shape:
             raise FormatError(f"profile's transform is for {transform.shape}, its model has {self.shape}")
         if not isinstance(transform, str) and transform.kind not in _TRANSFORMS.values():
+            stages = "bases in stages" if transform.kind.in_stages else "bases of one block"
             raise FormatError(
-                f"a profile has no place for {transform.grouping} and tables {transform.table_reach} away"
+                f"a profile has no place for {transform.grouping}, tables {transform.table_reach} away and {stages}"
             )
         object.__setattr__(self, "hash", self._content_hash())
 

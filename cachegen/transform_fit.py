@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cachegen.basis_fit import channels_by_energy, fit_basis
 from cachegen.codebook_fit import CodebookFit
+from cachegen.codecs.basis import Basis
 from cachegen.codecs.token_references import TABLE_OFFSETS
 from cachegen.codecs.transform_tables import TransformTables
 from cachegen.codecs.units import Unit
 from cachegen.coefficient_tables import count_coefficients, join_units
 from cachegen.head_matrices import diagonal_blocks, times_heads
+from cachegen.kernels.tables import FrequencyTables
 from cachegen.kernels.uniform import GRID_STEPS
 from cachegen.transform_moments import TransformMoments
 
@@ -67,49 +72,62 @@ def fit_transform(
     if predicted is not None and predicted.tables.own.shape[1] == 0:
         # all calibration tokens are the same one
         predicted = None
-    bases, units, kept_energies, all_ranks = [], [], [], []
-    for unit in moments.units:
-        covariance = _congruent(moments.covariance(unit), weights[unit.index])
-        if predicted is not None:
-            covariance += predicted.left_over(unit.index)
-        halves, dim = len(unit.halves), moments.shape.head_dim
-        fitted = (
-            fit_basis(covariance, halves, dim, moments.num_tokens)
-            if decorrelate
-            else channels_by_energy(covariance, halves)
-        )
-        basis, energies = fitted
-        ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
-        # as it is stored, so that what follows sees what the codec will
-        kept = basis.prefix(max(ranks))
-        sample = times_heads(moments.sample(unit), weights[unit.index])
-        if predicted is not None:
-            sample = sample - predicted.predicted_sample(unit.index)
-        y = kept.project(sample)
-        bases.append(kept)
-        kept_energies.append(energies[: kept.rank].astype(np.float32))
-        # a token's tables may be those of a coarser step than its own
-        counted = [ranks[max(0, place - table_reach)] for place in range(len(GRID_STEPS))]
-        units.append(
-            [
-                count_coefficients(y[:rank], energies[:rank], step)
-                for rank, step in zip(counted, GRID_STEPS, strict=True)
-            ]
-        )
-        all_ranks.append(ranks)
+    units = [
+        _fit_unit(moments, unit, weights[unit.index], predicted, decorrelate=decorrelate, table_reach=table_reach)
+        for unit in moments.units
+    ]
     return TransformTables(
         moments.shape,
         moments.rotary,
         moments.means().numpy(),
         roots.numpy(),
         value_scales,
-        tuple(bases),
-        np.stack(all_ranks, axis=1).astype(np.int32),
-        tuple(join_units(step) for step in zip(*units, strict=True)),
-        None if predicted is None else predicted.codebook(kept_energies),
+        tuple(unit.basis for unit in units),
+        np.stack([unit.ranks for unit in units], axis=1).astype(np.int32),
+        tuple(join_units(step) for step in zip(*(unit.tables for unit in units), strict=True)),
+        None if predicted is None else predicted.codebook([unit.energies for unit in units]),
         moments.grouping,
         table_reach,
     )
+
+
+class _FittedUnit(NamedTuple):
+    """The basis of a unit, its coefficients' variances, and for each step of the grid rank and tables."""
+
+    basis: Basis
+    energies: F32
+    ranks: list[int]
+    tables: list[FrequencyTables]
+
+
+def _fit_unit(
+    moments: TransformMoments,
+    unit: Unit,
+    weights: torch.Tensor,
+    predicted: CodebookFit | None,
+    *,
+    decorrelate: bool,
+    table_reach: int,
+) -> _FittedUnit:
+    covariance = _congruent(moments.covariance(unit), weights)
+    if predicted is not None:
+        covariance += predicted.left_over(unit.index)
+    fit = partial(fit_basis, head_dim=moments.shape.head_dim, num_tokens=moments.num_tokens)
+    basis, energies = (fit if decorrelate else channels_by_energy)(covariance, halves=len(unit.halves))
+    del covariance
+    ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
+    # as it is stored, so that what follows sees what the codec will
+    kept = basis.prefix(max(ranks))
+    sample = times_heads(moments.sample(unit), weights)
+    if predicted is not None:
+        sample = sample - predicted.predicted_sample(unit.index)
+    y = kept.project(sample)
+    # a token's tables may be those of a coarser step than its own
+    counted = [ranks[max(0, place - table_reach)] for place in range(len(GRID_STEPS))]
+    tables = [
+        count_coefficients(y[:rank], energies[:rank], step) for rank, step in zip(counted, GRID_STEPS, strict=True)
+    ]
+    return _FittedUnit(kept, energies[: kept.rank].astype(np.float32), ranks, tables)
 
 
 def _key_covariances(moments: TransformMoments) -> torch.Tensor:

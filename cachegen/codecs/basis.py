@@ -69,8 +69,11 @@ class Basis:
             # written so that NaN fails too
             if not bool((np.abs(rows) <= _LARGEST_ELEMENT).all()):
                 raise FormatError(f"{name} is not orthonormal")
-        if self.leads.dtype != np.int32 or self.leads.shape != (len(self.blocks),) or self.leads.min(initial=0) < 0:
+        if self.leads.dtype != np.int32 or self.leads.shape != (len(self.blocks),):
             raise FormatError(f"leads are {self.leads.dtype} {self.leads.shape}, of {len(self.blocks)} blocks")
+        for index, (rows, lead) in enumerate(zip(self.blocks, self.leads.tolist(), strict=True)):
+            if not 0 <= lead <= len(rows):
+                raise FormatError(f"block {index} has {lead} leads of {len(rows)} rows")
         if self.sources.dtype != np.uint8 or self.sources.ndim != 1:
             raise FormatError(f"sources are {self.sources.dtype} {self.sources.shape}")
         leads = int(self.leads.sum(dtype=np.int64))
@@ -79,6 +82,11 @@ class Basis:
         rows_of = [len(self.joint), *(len(block) - int(n) for block, n in zip(self.blocks, self.leads, strict=True))]
         if (counts := np.bincount(self.sources, minlength=len(rows_of)).tolist()) != rows_of:
             raise FormatError(f"sources occur {counts} times, there are {rows_of} rows")
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether it is more than the matrix of one block."""
+        return len(self.blocks) > 1 or len(self.joint) > 0
 
     @cached_property
     def coefficients_of(self) -> tuple[I64, ...]:

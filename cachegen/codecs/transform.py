@@ -119,17 +119,13 @@ class TransformCodec:
             sections[SECTION_CODEBOOK_ENTRIES] = transform.codebook.write_entries(entries)
         references, streams = [], []
         for tokens, of_units in zip(parts, coefficients, strict=True):
-            if exact[tokens].all():
-                continue
-            kept = tokens[~exact[tokens]]
-            part, body = self._encode_part(
-                [y[:, torch.from_numpy(~exact[tokens])] for y in of_units],
-                transform,
-                np.searchsorted(coded, kept),
-                places[kept],
-            )
-            references.append((part.tokens, part.references))
-            streams.append(body)
+            own = ~exact[tokens]
+            if own.any():
+                described = [y[:, torch.from_numpy(own)] for y in of_units]
+                numbers = np.searchsorted(coded, tokens[own])
+                part, body = self._encode_part(described, transform, numbers, places[tokens[own]])
+                references.append((part.tokens, part.references))
+                streams.append(body)
         if transform.table_reach:
             sections[SECTION_REFERENCES] = write_references(join_references(references), kv.shape[2])
         sections[SECTION_COEFFICIENTS] = b"".join(streams)

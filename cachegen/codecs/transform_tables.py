@@ -177,7 +177,7 @@ class TransformTables:
     @property
     def kind(self) -> TransformKind:
         """Which releases have such parameters."""
-        return TransformKind(self.grouping, self.table_reach, any(len(basis.blocks) > 1 for basis in self.bases))
+        return TransformKind(self.grouping, self.table_reach, any(basis.in_stages for basis in self.bases))
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

@@ -126,12 +126,12 @@ def test_a_reach_that_files_have_no_place_for_makes_no_profile(reach):
         for table in transform.tables
     )
     transform = replace(transform, ranks=even, bases=bases, tables=tables, table_reach=reach)
-    with pytest.raises(FormatError, match=f"no place for .* and tables {reach} away"):
+    with pytest.raises(FormatError, match=f"no place for .*, tables {reach} away"):
         profile_with(transform)
 
 
 def test_units_apart_have_no_references():
-    with pytest.raises(FormatError, match=r"no place for Grouping.*joint=False.* and tables 1 away"):
+    with pytest.raises(FormatError, match=r"no place for Grouping.*joint=False.*, tables 1 away"):
         profile_with(transform_of(APART, references=True))
 
 

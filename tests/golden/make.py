@@ -23,7 +23,8 @@ FINGERPRINT = bytes(range(16))
 KEY = bytes(range(32, 64))
 # In the middle of the chunk of 23 tokens, the transform's step changes.
 TOKENS_BEHIND = 200
-# Of the transform with a codebook, with references too, and with bases in stages: the finest level, a common one and the coarsest.
+# Of the transform with a codebook, with references too, and with bases in stages: the finest level, a common one and
+# the coarsest.
 SOME_LEVELS = (0, 3, 7)
 # Place of the chunk of so many tokens, for these: one coded token, two sinks beside coded ones, coded ones alone.
 FIRST_TOKEN = {1: 8, 23: 2, 64: 40}
