@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,26 @@ def timed(work: Callable[[], T], repeats: int = REPEATS) -> tuple[T, float]:
         _wait_for_device()
         seconds.append(time.perf_counter() - started_s)
     return result, statistics.median(seconds)
+
+
+def timed_in_turns(works: Sequence[Callable[[], object]], rounds: int = 2 * REPEATS - 1) -> list[float]:
+    """Median seconds of each piece of work, behind a round that is not counted.
+
+    A processor is slower at some times than at others, and what is fast may be over within one of these.
+    """
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(1 + rounds):
+        for own, work in zip(seconds, works, strict=True):
+            own.append(timed_once(work))
+    return [statistics.median(own[1:]) for own in seconds]
+
+
+def timed_once(work: Callable[[], object]) -> float:
+    """Seconds of one pass, whose result is dropped."""
+    started_s = time.perf_counter()
+    work()
+    _wait_for_device()
+    return time.perf_counter() - started_s
 
 
 def _wait_for_device() -> None:

@@ -1,4 +1,4 @@
-"""One core for every thread of the process, and each its own again."""
+"""How long work takes, and one core for every thread of the process."""
 
 import os
 import threading
@@ -53,3 +53,17 @@ def test_a_thread_that_has_ended_since_it_was_listed_is_no_error(sleeper, monkey
     monkeypatch.setattr(timing, "Path", Listing)
     with one_core():
         pass
+
+
+def test_pieces_of_work_take_turns_and_each_has_the_median_of_its_own_passes(monkeypatch):
+    calls, clock = [], iter(range(1000))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+
+    def slow():
+        calls.append("slow")
+        # the first round, which does not count, takes longest
+        for _ in range(40 if calls.count("slow") == 1 else 4):
+            next(clock)
+
+    assert timing.timed_in_turns([lambda: calls.append("fast"), slow], rounds=3) == [1, 5]
+    assert calls == ["fast", "slow"] * 4
