@@ -20,7 +20,9 @@ SHRINK_TOKENS = 0.01
 F64 = npt.NDArray[np.float64]
 
 
-def fit_basis(covariance: torch.Tensor, halves: int, head_dim: int, num_tokens: int) -> tuple[Basis, F64]:
+def fit_basis(
+    covariance: torch.Tensor, halves: int, head_dim: int, num_tokens: int, *, in_stages: bool = True
+) -> tuple[Basis, F64]:
     """Basis of a unit with all its coefficients, and their energies.
 
     Parameters
@@ -31,11 +33,14 @@ def fit_basis(covariance: torch.Tensor, halves: int, head_dim: int, num_tokens: 
         See ``Basis``.
     head_dim : int
     num_tokens : int
+    in_stages : bool
+        Whether there are blocks at all. Only an ablation has one basis of all channels.
     """
     share = 1 / (1 + num_tokens / (SHRINK_TOKENS * len(covariance)))
     shrunk = torch.lerp(covariance, torch.diag(torch.diagonal(covariance)), share)
     shrunk = (shrunk + shrunk.T) / 2
-    channels = block_channels(_widths(len(shrunk), halves, head_dim), halves)
+    widths = _widths(len(shrunk), halves, head_dim) if in_stages else [len(shrunk)]
+    channels = block_channels(widths, halves)
     blocks, of_blocks = zip(*(_strongest_first(shrunk[at][:, at]) for at in channels), strict=True)
     if len(blocks) == 1:
         return Basis.of_one_block(blocks[0].half().numpy(), halves), of_blocks[0].double().numpy()

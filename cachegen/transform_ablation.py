@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.ablation import AblationRow, OnStep, RoundTrip, calibration_pieces, measure_variant
+from cachegen.basis_fit import BLOCK_CHANNELS
 from cachegen.calibration import calibration_contexts, longest_context, prefilled_kv
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.frequencies import build_tables
@@ -59,6 +60,8 @@ class TransformStage:
         Whether tokens are predicted from earlier ones of the chunk.
     token_steps : bool
         Whether steps go by the distance to the context's end.
+    in_stages : bool
+        Whether bases have blocks, which halves the multiplications.
     """
 
     name: str
@@ -69,6 +72,7 @@ class TransformStage:
     codebook: bool = False
     references: bool = False
     token_steps: bool = False
+    in_stages: bool = False
 
 
 def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
@@ -96,6 +100,8 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
     if codebook:
         stages.append(replace(stages[-1], name="+ codebook of tokens", codebook=True))
     stages.append(replace(stages[-1], name="+ references to earlier tokens", references=True))
+    if any(unit.channels > BLOCK_CHANNELS for unit in units_of(shape, JOINT)):
+        stages.append(replace(stages[-1], name="+ bases in stages", in_stages=True))
     return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
 
 
@@ -172,6 +178,7 @@ class Evidence:
             decorrelate=stage.decorrelate,
             codebook=stage.codebook,
             references=stage.references,
+            in_stages=stage.in_stages,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ def fit_transform(
     decorrelate: bool = True,
     codebook: bool = True,
     references: bool = True,
+    in_stages: bool = True,
 ) -> TransformTables:
     """Parameters of the codec.
 
@@ -61,6 +63,8 @@ def fit_transform(
         Whether there is one, if the moments have features of tokens. Only an ablation leaves it out.
     references : bool
         Whether tokens are predicted from earlier ones, with a choice of tables. Only an ablation does without.
+    in_stages : bool
+        Whether bases have blocks, see ``fit_basis``.
     """
     table_reach = TABLE_OFFSETS[-1] if references else 0
     own = _key_covariances(moments)
@@ -72,10 +76,12 @@ def fit_transform(
     if predicted is not None and predicted.tables.own.shape[1] == 0:
         # all calibration tokens are the same one
         predicted = None
-    units = [
-        _fit_unit(moments, unit, weights[unit.index], predicted, decorrelate=decorrelate, table_reach=table_reach)
-        for unit in moments.units
-    ]
+    fit = (
+        partial(fit_basis, head_dim=moments.shape.head_dim, num_tokens=moments.num_tokens, in_stages=in_stages)
+        if decorrelate
+        else channels_by_energy
+    )
+    units = [_fit_unit(moments, unit, weights[unit.index], predicted, fit, table_reach) for unit in moments.units]
     return TransformTables(
         moments.shape,
         moments.rotary,
@@ -105,15 +111,13 @@ def _fit_unit(
     unit: Unit,
     weights: torch.Tensor,
     predicted: CodebookFit | None,
-    *,
-    decorrelate: bool,
+    fit: Callable[..., tuple[Basis, F64]],
     table_reach: int,
 ) -> _FittedUnit:
     covariance = _congruent(moments.covariance(unit), weights)
     if predicted is not None:
         covariance += predicted.left_over(unit.index)
-    fit = partial(fit_basis, head_dim=moments.shape.head_dim, num_tokens=moments.num_tokens)
-    basis, energies = (fit if decorrelate else channels_by_energy)(covariance, halves=len(unit.halves))
+    basis, energies = fit(covariance, halves=len(unit.halves))
     del covariance
     ranks = [max(1, int((energies > (DEAD_SHARE * step) ** 2).sum())) for step in GRID_STEPS]
     # as it is stored, so that what follows sees what the codec will

@@ -45,15 +45,15 @@ def test_stages_add_one_idea_each_and_groups_of_layers_as_far_as_they_go():
     assert [len(units_of(KVShape(30, 3, 64), stage.grouping)) for stage in stages] == [
         *(60, 60, 60, 60),
         *(12, 6, 4),
-        *(2, 2, 2, 2),
+        *(2, 2, 2, 2, 2),
     ]
     assert [stage.name for stage in stages][4:7] == [f"+ KLT across {layers} layers" for layers in (5, 10, 15)]
-    names = ("decorrelate", "layer_steps", "key_metric", "codebook", "references", "token_steps")
+    names = ("decorrelate", "layer_steps", "key_metric", "codebook", "references", "in_stages", "token_steps")
     ideas = [[getattr(stage, name) for name in names] for stage in stages]
-    assert [sum(now) for now in ideas] == [0, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6]
+    assert [sum(now) for now in ideas] == [0, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6, 7]
     # in this order, and none is given up again
-    assert ideas == [[True] * sum(now) + [False] * (6 - sum(now)) for now in ideas]
-    assert [stage.grouping == JOINT for stage in stages] == [False] * 7 + [True] * 4
+    assert ideas == [[True] * sum(now) + [False] * (7 - sum(now)) for now in ideas]
+    assert [stage.grouping == JOINT for stage in stages] == [False] * 7 + [True] * 5
 
 
 def test_a_model_of_whose_tokens_nothing_is_known_has_all_stages_but_the_codebooks():
