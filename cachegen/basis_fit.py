@@ -39,7 +39,7 @@ def fit_basis(
     share = 1 / (1 + num_tokens / (SHRINK_TOKENS * len(covariance)))
     shrunk = torch.lerp(covariance, torch.diag(torch.diagonal(covariance)), share)
     shrunk = (shrunk + shrunk.T) / 2
-    widths = _widths(len(shrunk), halves, head_dim) if in_stages else [len(shrunk)]
+    widths = block_widths(len(shrunk), halves, head_dim) if in_stages else [len(shrunk)]
     channels = block_channels(widths, halves)
     blocks, of_blocks = zip(*(_strongest_first(shrunk[at][:, at]) for at in channels), strict=True)
     if len(blocks) == 1:
@@ -64,12 +64,12 @@ def fit_basis(
 def channels_by_energy(covariance: torch.Tensor, halves: int) -> tuple[Basis, F64]:
     """What :func:`fit_basis` returns, of rows that pick one channel each."""
     energies, order = torch.diagonal(covariance).clamp_min(0).sort(descending=True, stable=True)
-    rows = torch.eye(len(covariance), dtype=torch.float16)[order]
-    return Basis.of_one_block(rows.numpy(), halves), energies.double().numpy()
+    rows = np.eye(len(covariance), dtype=np.float16)[order.numpy()]
+    return Basis.of_one_block(rows, halves), energies.double().numpy()
 
 
-def _widths(channels: int, halves: int, head_dim: int) -> list[int]:
-    """Channels of each block: as many whole heads as have room, and as equal as that allows."""
+def block_widths(channels: int, halves: int, head_dim: int) -> list[int]:
+    """Channels of each block of a unit with so many: as many whole heads as have room, and as equal as that allows."""
     of_head = halves * head_dim
     heads = channels // of_head
     count = -(-heads // max(1, BLOCK_CHANNELS // of_head))
@@ -84,7 +84,7 @@ def _strongest_first(covariance: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 def _leads(energies: Sequence[torch.Tensor]) -> list[int]:
     """How many of each block's coefficients are among those of all blocks with the most energy."""
-    blocks = torch.repeat_interleave(torch.arange(len(energies)), torch.tensor([len(each) for each in energies]))
+    blocks = torch.from_numpy(np.repeat(np.arange(len(energies)), [len(each) for each in energies]))
     strongest = torch.cat(list(energies)).argsort(descending=True, stable=True)[: round(LEAD_SHARE * len(blocks))]
     counts: list[int] = torch.bincount(blocks[strongest], minlength=len(energies)).tolist()
     return counts

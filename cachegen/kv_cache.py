@@ -8,7 +8,6 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache
 from cachegen.errors import InvalidInputError, UnsupportedModelError
 from cachegen.kv import KVShape
 from cachegen.kv_buffer import KVBuffer, KVBufferLayer, dynamic_cache
-from cachegen.large_tensor import new_tensor
 
 _SMALLEST_CAPACITY_TOKENS = 64
 
@@ -65,7 +64,7 @@ class KVCache:
         size = (shape.num_layers, 2, shape.num_kv_heads, max(1, capacity_tokens), shape.head_dim)
         # a tensor made in inference mode could not be written outside of it
         with torch.inference_mode(False):
-            self._buffer = KVBuffer(new_tensor(size, dtype, device))
+            self._buffer = KVBuffer(torch.empty(size, dtype=dtype, device=device))
         self._layers = [KVBufferLayer(self._buffer, index) for index in range(shape.num_layers)]
         self.past = Cache(layers=[*self._layers, *(DummyLayer() for _ in range(sharing_layers))])
 

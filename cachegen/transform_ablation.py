@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from cachegen.ablation import AblationRow, OnStep, RoundTrip, calibration_pieces, measure_variant
-from cachegen.basis_fit import BLOCK_CHANNELS
+from cachegen.basis_fit import block_widths
 from cachegen.calibration import calibration_contexts, longest_context, prefilled_kv
 from cachegen.codecs.base import CodecTables
 from cachegen.codecs.frequencies import build_tables
@@ -100,7 +100,7 @@ def stages_of(shape: KVShape, *, codebook: bool) -> list[TransformStage]:
     if codebook:
         stages.append(replace(stages[-1], name="+ codebook of tokens", codebook=True))
     stages.append(replace(stages[-1], name="+ references to earlier tokens", references=True))
-    if any(unit.channels > BLOCK_CHANNELS for unit in units_of(shape, JOINT)):
+    if any(len(block_widths(unit.channels, 2, shape.head_dim)) > 1 for unit in units_of(shape, JOINT)):
         stages.append(replace(stages[-1], name="+ bases in stages", in_stages=True))
     return [*stages, replace(stages[-1], name="+ steps by token: the whole codec", token_steps=True)]
 

@@ -36,11 +36,11 @@ def timed_in_turns(works: Sequence[Callable[[], object]], rounds: int = 2 * REPE
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(1 + rounds):
         for own, work in zip(seconds, works, strict=True):
-            own.append(timed_once(work))
+            own.append(_pass_s(work))
     return [statistics.median(own[1:]) for own in seconds]
 
 
-def timed_once(work: Callable[[], object]) -> float:
+def _pass_s(work: Callable[[], object]) -> float:
     """Seconds of one pass, whose result is dropped."""
     started_s = time.perf_counter()
     work()

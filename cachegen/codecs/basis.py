@@ -40,6 +40,8 @@ class Basis:
     sources : uint8 array, ``(rank,)``
         Where each coefficient comes from: 0 from the joint basis, 1 from the first block, and so on; those of one
         source have the order that they have there.
+    halves : int
+        2 where the unit, and each block, has the keys of its heads and then their values; 1 where it has either.
     """
 
     blocks: tuple[F16, ...]

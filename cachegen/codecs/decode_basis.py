@@ -10,20 +10,20 @@ import numpy.typing as npt
 import torch
 
 from cachegen.codecs.basis import Basis
-from cachegen.kernels.products import FACTOR_MULTIPLE, multiple, product_columns, product_depth, product_dtype
+from cachegen.kernels.products import factor_rows, product_columns, product_depth, product_dtype
 
 
 @dataclass(frozen=True)
 class DecodeBasis:
     """A basis and, where there is a codebook, its predictor; all matrices are the left factors of their products.
 
-    A product whose right factor is the smaller one copies nothing of the larger, and takes no longer for a block of 64
-    tokens than its share of all.
+    A product whose right factor is the smaller one copies nothing of the larger, and takes for some of the tokens no
+    more than their share of all. Columns of zeros fill up what is stored, see ``products``.
 
     Parameters
     ----------
-    joint : tensor, ``(sum of leads, rows)``
-    blocks : tuple of tensors, ``(channels of the block, feature_rows + rows)``
+    joint : tensor, ``(sum of leads, rows or more)``
+    blocks : tuple of tensors, ``(channels of the block, feature_rows + rows or more)``
     leads : tuple of int
         Of each block, see ``Basis``.
     coefficients_of : tuple of int64 tensors
@@ -43,10 +43,15 @@ class DecodeBasis:
 
     @property
     def token_bytes(self) -> int:
-        """What restoring takes for each token at most: the factors and results of its largest products."""
+        """What restoring takes for each token: factors and results of its largest products, and what they come from."""
         of_leads = sum(self.joint.shape)
         of_block = max(sum(block.shape) for block in self.blocks)
-        return self.joint.element_size() * (of_leads + of_block)
+        symbols = max(len(own) for own in self.coefficients_of)
+        return (
+            self.joint.element_size() * (of_leads + of_block + self.feature_rows)
+            + torch.int32.itemsize * symbols
+            + 2 * torch.float32.itemsize * self.feature_rows
+        )
 
     def channels(self, symbols: torch.Tensor, features: torch.Tensor | None) -> Iterator[torch.Tensor]:
         """Channels of each block, ``(channels, tokens)``, in multiples of each token's step.
@@ -61,7 +66,7 @@ class DecodeBasis:
         rank, count = symbols.shape
         size = product_columns(count)
         counts = np.bincount(self.sources[:rank], minlength=len(self.coefficients_of))
-        coded = [own[:coded] for own, coded in zip(self.coefficients_of, counts.tolist(), strict=True)]
+        coded = [own[:number] for own, number in zip(self.coefficients_of, counts.tolist(), strict=True)]
         of_features = None if features is None else features.T.to(self.joint.dtype).contiguous()
         leads = torch.split(self._leads(symbols[coded[0]], size), list(self.leads))
         for block, lead, own in zip(self.blocks, leads, coded[1:], strict=True):
@@ -86,22 +91,22 @@ def decode_basis(basis: Basis, predictor: torch.Tensor | None, device: torch.dev
     """On a device, in the type that it multiplies fastest; ``predictor`` is ``(features, channels of the unit)``."""
     dtype = product_dtype(device.type)
 
-    def left_factor(rows: torch.Tensor, most: int) -> torch.Tensor:
-        """Transposed, with columns of zeros behind, as many in all as ``most`` rows would have."""
-        factor = torch.zeros((rows.shape[1], multiple(most, FACTOR_MULTIPLE)), dtype=dtype, device=device)
+    def left_factor(rows: torch.Tensor, columns: int) -> torch.Tensor:
+        """Transposed, with columns of zeros behind, so many in all."""
+        factor = torch.zeros((rows.shape[1], columns), dtype=dtype, device=device)
         factor[:, : len(rows)] = rows.T.to(device)
         return factor
 
-    # all of one size, whatever the rank of each: see ``products``
-    most = max(rows.shape[1] for rows in basis.blocks)
-    blocks = [left_factor(torch.from_numpy(rows), most) for rows in basis.blocks]
+    # all with as many columns, so that their products have few sizes
+    columns = factor_rows(max(map(len, basis.blocks)), max(rows.shape[1] for rows in basis.blocks))
+    blocks = [left_factor(torch.from_numpy(rows), columns) for rows in basis.blocks]
     feature_rows = 0
     if predictor is not None:
-        of_features = [left_factor(predictor[:, channels], len(predictor)) for channels in basis.channels_of]
-        feature_rows = of_features[0].shape[1]
+        feature_rows = factor_rows(len(predictor), len(predictor))
+        of_features = [left_factor(predictor[:, channels], feature_rows) for channels in basis.channels_of]
         blocks = [torch.cat(pair, dim=1) for pair in zip(of_features, blocks, strict=True)]
     return DecodeBasis(
-        left_factor(torch.from_numpy(basis.joint), basis.joint.shape[1]),
+        left_factor(torch.from_numpy(basis.joint), factor_rows(*basis.joint.shape)),
         tuple(blocks),
         tuple(basis.leads.tolist()),
         tuple(torch.from_numpy(coefficients).to(device) for coefficients in basis.coefficients_of),

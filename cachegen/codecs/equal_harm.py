@@ -118,11 +118,10 @@ class Backward:
         if parameters.features is not None and self._entries is not None:
             # the backend multiplies all by the step
             features = parameters.features.of(*(each[tokens] for each in self._entries)) / self._steps[tokens, None]
-        head = 0
+        head, first_head = 0, unit.first_channel // self._head_dim
         for channels in parameters.bases[unit.index].channels(symbols, features):
             of_halves = channels.reshape(len(x), -1, self._head_dim, channels.shape[1]).transpose(2, 3)
             heads = slice(head, head + of_halves.shape[1])
-            first_head = unit.first_channel // self._head_dim
             for half, own, into in zip(unit.halves, of_halves, x[:, heads], strict=True):
                 if half:
                     into.copy_(own)

@@ -102,8 +102,12 @@ class TransformTables:
     codebook: Codebook | None = None
     grouping: Grouping = JOINT
     table_reach: int = 0
-    _slices: dict[tuple[int, int, int, int], list[Span]] = field(default_factory=dict, repr=False, compare=False)
-    _parameters: dict[torch.device, DecodeParameters] = field(default_factory=dict, repr=False, compare=False)
+    _slices: dict[tuple[int, int, int, int], list[Span]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _parameters: dict[torch.device, DecodeParameters] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         heads, head_dim = self.shape.num_layers * self.shape.num_kv_heads, self.shape.head_dim
@@ -138,6 +142,8 @@ class TransformTables:
             basis.check()
         except FormatError as error:
             raise FormatError(f"transform basis {unit.index}: {error}") from error
+        if basis.halves != len(unit.halves):
+            raise FormatError(f"transform basis {unit.index} has {basis.halves} halves, its unit {len(unit.halves)}")
         widths = [rows.shape[1] for rows in basis.blocks]
         of_head = len(unit.halves) * self.shape.head_dim
         if sum(widths) != unit.channels or any(width == 0 or width % of_head for width in widths):

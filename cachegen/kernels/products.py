@@ -12,10 +12,10 @@ import torch
 COEFFICIENT_MULTIPLE, TOKEN_MULTIPLE = 256, 64
 # So few tokens are filled up to this many, and multiplied by all coefficients that there are.
 FEW_TOKENS = 16
-# What a factor that is made once is filled up to, so that its rows begin at even addresses.
-FACTOR_MULTIPLE = 64
-# Of one product on a CPU, which more of them make no faster, while all are multiplied by as many coefficients as the
-# finest of them has; and on a GPU, which needs more work at a time.
+# What the factors of a profile are filled up to: 128 bytes of bfloat16, so that a row begins with a cache line.
+_FACTOR_MULTIPLE = 64
+# Tokens of one product. On a CPU more make it no faster, and all are multiplied by as many coefficients as the finest
+# of them has; a GPU needs more work at a time.
 _CPU_TOKENS, _GPU_TOKENS = 128, 2048
 
 
@@ -32,6 +32,11 @@ def product_columns(num_tokens: int) -> int:
 def product_depth(coefficients: int, whole: int, columns: int) -> int:
     """Coefficients of a product with so many columns that needs these, of a factor that has ``whole``."""
     return whole if columns <= FEW_TOKENS else min(whole, multiple(coefficients, COEFFICIENT_MULTIPLE))
+
+
+def factor_rows(rows: int, most: int) -> int:
+    """Coefficients that a factor with so many is filled up to, beyond ``most`` only by as much as alignment asks."""
+    return multiple(max(rows, min(most, multiple(rows, COEFFICIENT_MULTIPLE))), _FACTOR_MULTIPLE)
 
 
 def product_tokens(device_type: str) -> int:
