@@ -94,6 +94,8 @@ def kind_of(profile: Profile) -> int:
     transform = profile.tables.transform
     if isinstance(transform, str):
         return 0
+    if transform.kind.in_stages:
+        return 3
     return 2 if transform.table_reach else int(transform.codebook is not None)
 
 

@@ -13,9 +13,10 @@ from cachegen.pipeline import encode_chunk
 from cachegen.profile import Profile, load_profile
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
-# of one model: without a codebook, with one, and with references too
-PROFILE_FILES = [GOLDEN / f"{name}.safetensors" for name in ("profile", "profile-codebook", "profile-references")]
-PROFILE, WITH_CODEBOOK, WITH_REFERENCES = PROFILES = [load_profile(path) for path in PROFILE_FILES]
+# of one model: without a codebook, with one, with references too, and with bases in stages
+_NAMES = ("profile", "profile-codebook", "profile-references", "profile-stages")
+PROFILE_FILES = [GOLDEN / f"{name}.safetensors" for name in _NAMES]
+PROFILE, *_ = PROFILES = [load_profile(path) for path in PROFILE_FILES]
 # tokens, position of the first one, dtype: no delta, sinks beside coded tokens, a full group, a tail of one
 CHUNKS = ((1, 1536, torch.float32), (6, 2, torch.bfloat16), (10, 0, torch.float16), (21, 20, torch.bfloat16))
 # Of a context's end, so that steps differ, and of which the second half repeats the first, so that references are used.
@@ -47,7 +48,8 @@ def containers() -> list[bytes]:
     small = [encode(*chunk, encoding, which=0) for encoding in ENCODINGS for chunk in CHUNKS]
     levels = [encoding for encoding in ENCODINGS if encoding.codec == "transform"]
     small += [encode(*chunk, encoding, which=1) for encoding in levels[::3] for chunk in CHUNKS]
-    small += [encode(*chunk, encoding, which=2) for encoding in levels[::3] for chunk in (*CHUNKS, REPEATING)]
+    for which in (2, 3):
+        small += [encode(*chunk, encoding, which=which) for encoding in levels[::3] for chunk in (*CHUNKS, REPEATING)]
     return [path.read_bytes() for path in sorted(GOLDEN.glob("*.encoded"))] + small
 
 

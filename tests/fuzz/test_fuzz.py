@@ -21,6 +21,7 @@ from cachegen.pipeline import decode_chunk
 from cachegen.profile import save_profile
 
 FUZZ = Path(__file__).parent / "fuzz.py"
+PROFILE_NAMES = ["without a codebook", "with one", "with references", "in stages"]
 RUNS = {"container": 4_000, "profile": 250, "manifest": 10_000}
 
 
@@ -59,7 +60,7 @@ def test_seeds_hold_what_fuzzing_asks_of_every_input(data):
     decode_chunk(data, seeds.profile_named_by(data))
 
 
-@pytest.mark.parametrize("data", seeds.profiles(), ids=["without a codebook", "with a codebook", "with references"])
+@pytest.mark.parametrize("data", seeds.profiles(), ids=PROFILE_NAMES)
 def test_profile_seeds_hold_what_fuzzing_asks_of_every_profile(data):
     properties.check_profile(data)
 
@@ -142,7 +143,7 @@ def test_range_coders_that_disagree_are_noticed(verdict, monkeypatch):
         properties.check_container(data)
 
 
-@pytest.mark.parametrize("profile", seeds.PROFILES, ids=["without a codebook", "with one", "with references"])
+@pytest.mark.parametrize("profile", seeds.PROFILES, ids=PROFILE_NAMES)
 def test_a_profile_with_another_tensor_and_its_right_hash_gets_past_the_hash(profile, tmp_path):
     save_profile(profile, tmp_path / "profile")
     data = bytearray((tmp_path / "profile").read_bytes())
