@@ -52,7 +52,11 @@ def mutate_profile(data: bytes, limit: int, rng: random.Random, mutate_bytes: Mu
         return mutate_bytes(data, limit)
     tensors = data[8 + size :]
     if draw < 0.45:
-        return _with_changed_tensor(data, 8 + size, directory, rng)
+        try:
+            return _with_changed_tensor(data, 8 + size, directory, rng)
+        except (LookupError, TypeError, ValueError, OverflowError, struct.error):
+            # an earlier mutation was in the directory
+            return mutate_bytes(data, limit)
     if draw < 0.60:
         # as long as it was, so that the directory still fits
         return data[: 8 + size] + mutate_bytes(tensors, len(tensors)).ljust(len(tensors), b"\0")
