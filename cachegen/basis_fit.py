@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cachegen.codecs.basis import Basis, block_channels
+from cachegen.codecs.units import runs_of_heads
 
 # Channels of a block at most, where a head has no more. Smaller ones multiply less and code more.
 BLOCK_CHANNELS = 1152
@@ -71,9 +73,8 @@ def channels_by_energy(covariance: torch.Tensor, halves: int) -> tuple[Basis, F6
 def block_widths(channels: int, halves: int, head_dim: int) -> list[int]:
     """Channels of each block of a unit with so many: as many whole heads as have room, and as equal as that allows."""
     of_head = halves * head_dim
-    heads = channels // of_head
-    count = -(-heads // max(1, BLOCK_CHANNELS // of_head))
-    return [of_head * (heads * (i + 1) // count - heads * i // count) for i in range(count)]
+    runs = runs_of_heads(channels // of_head, BLOCK_CHANNELS // of_head)
+    return [of_head * (end - first) for first, end in pairwise(runs)]
 
 
 def _strongest_first(covariance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -139,7 +139,7 @@ def _key_covariances(moments: TransformMoments) -> torch.Tensor:
     shape = moments.shape
     keys = [unit for unit in moments.units if 0 in unit.halves]
     # a unit's keys stand before its values
-    own = [diagonal_blocks(moments.covariance(unit), shape.head_dim)[: _heads(unit, shape.head_dim)] for unit in keys]
+    own = [diagonal_blocks(moments.covariance(unit), shape.head_dim)[: unit.heads(shape.head_dim)] for unit in keys]
     return torch.cat(own).double().reshape(shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.head_dim)
 
 
@@ -196,11 +196,6 @@ def _weights(moments: TransformMoments, unit: Unit, roots: torch.Tensor, value_s
     scales = torch.from_numpy(np.repeat(value_scales, moments.shape.num_kv_heads)[heads])
     of_half = (roots[heads], torch.eye(dim) * scales[:, None, None])
     return torch.cat([of_half[half] for half in unit.halves])
-
-
-def _heads(unit: Unit, dim: int) -> int:
-    """Heads of which a unit has the keys, or the values, or both."""
-    return (unit.end_channel - unit.first_channel) // dim
 
 
 def _congruent(covariance: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

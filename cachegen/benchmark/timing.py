@@ -21,10 +21,8 @@ def timed(work: Callable[[], T], repeats: int = REPEATS) -> tuple[T, float]:
     result = work()
     seconds = []
     for _ in range(repeats):
-        started_s = time.perf_counter()
-        result = work()
-        _wait_for_device()
-        seconds.append(time.perf_counter() - started_s)
+        result, pass_s = _pass(work)
+        seconds.append(pass_s)
     return result, statistics.median(seconds)
 
 
@@ -36,16 +34,16 @@ def timed_in_turns(works: Sequence[Callable[[], object]], rounds: int = 2 * REPE
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(1 + rounds):
         for own, work in zip(seconds, works, strict=True):
-            own.append(_pass_s(work))
+            own.append(_pass(work)[1])
     return [statistics.median(own[1:]) for own in seconds]
 
 
-def _pass_s(work: Callable[[], object]) -> float:
-    """Seconds of one pass, whose result is dropped."""
+def _pass(work: Callable[[], T]) -> tuple[T, float]:
+    """What one pass gives, and its seconds."""
     started_s = time.perf_counter()
-    work()
+    result = work()
     _wait_for_device()
-    return time.perf_counter() - started_s
+    return result, time.perf_counter() - started_s
 
 
 def _wait_for_device() -> None:

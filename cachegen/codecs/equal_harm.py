@@ -95,7 +95,7 @@ class Backward:
         ``tokens`` says which of the coded ones they are, ``ranks`` how many coefficients each has, falling. All
         products come first and then the backend: both have threads, which would wait for each other at every turn.
         """
-        heads, count = (unit.end_channel - unit.first_channel) // self._head_dim, len(tokens)
+        heads, count = unit.heads(self._head_dim), len(tokens)
         x = new_tensor((len(unit.halves), heads, count, self._head_dim), torch.float32, self._steps.device)
         for first in range(0, count, self._product_tokens):
             block = slice(first, first + self._product_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -56,6 +57,10 @@ class Unit:
         """Size of the basis."""
         return len(self.halves) * (self.end_channel - self.first_channel)
 
+    def heads(self, head_dim: int) -> int:
+        """KV heads of which it has the keys, or the values, or both."""
+        return (self.end_channel - self.first_channel) // head_dim
+
     def of(self, x: Sequence[torch.Tensor] | torch.Tensor) -> torch.Tensor:
         """The unit's channels of keys and values ``(..., layers * channels)`` each."""
         return torch.cat([x[half][..., self.first_channel : self.end_channel] for half in self.halves], dim=-1)
@@ -66,6 +71,12 @@ class Unit:
         return [(half, x[..., at * size : (at + 1) * size]) for at, half in enumerate(self.halves)]
 
 
+def runs_of_heads(heads: int, most: int) -> list[int]:
+    """Where runs of so many heads at most, or one, begin and where the last ends: as few and as equal as can be."""
+    count = -(-heads // max(1, most))
+    return [heads * i // count for i in range(count + 1)]
+
+
 def units_of(shape: KVShape, grouping: Grouping = JOINT) -> tuple[Unit, ...]:
     """Units of a model, as equal as whole heads allow; where they are apart, those of keys first.
 
@@ -73,7 +84,9 @@ def units_of(shape: KVShape, grouping: Grouping = JOINT) -> tuple[Unit, ...]:
     """
     heads = shape.num_layers * shape.num_kv_heads
     kinds = [(0, 1)] if grouping.joint else [(0,), (1,)]
-    count = -(-heads // max(1, grouping.unit_channels // (len(kinds[0]) * shape.head_dim)))
-    edges = [heads * i // count * shape.head_dim for i in range(count + 1)]
-    spans = [(halves, i) for halves in kinds for i in range(count)]
-    return tuple(Unit(index, halves, edges[i], edges[i + 1]) for index, (halves, i) in enumerate(spans))
+    runs = runs_of_heads(heads, grouping.unit_channels // (len(kinds[0]) * shape.head_dim))
+    spans = [(halves, run) for halves in kinds for run in pairwise(runs)]
+    return tuple(
+        Unit(index, halves, first * shape.head_dim, end * shape.head_dim)
+        for index, (halves, (first, end)) in enumerate(spans)
+    )
